@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -13,39 +12,24 @@ from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
 from llmops_kernel.config.reading.overrides import Overrides
-from llmops_kernel.jobs.client import Job, JobsClient
+from llmops_kernel.jobs.client import Job
 from llmops_kernel.jobs.engines import EndedEngines
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.capabilities import EditEffect
 from llmops_kernel.providers.protocol import (
-    ActionPreview,
-    ClusterAction,
     ClusterInfo,
-    ClusterProvider,
+    ClusterSize,
     EngineInfo,
     Progress,
 )
-from llmops_kernel.services import submission, templates
-from llmops_kernel.services.backend import Backend, current
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services import clusters, submission, templates
 from llmops_kernel.services.run_table.listing import newest
 from llmops_kernel.services.scoring import standing
 
 
-class Cluster:
+class Cluster(clusters.Cluster):
     """A cluster by its name. Keeps no state: each property and method asks the cluster again."""
-
-    def __init__(
-        self, name: str, *, provider: ClusterProvider, backend: Backend | None = None
-    ) -> None:
-        self.name = name
-        self.access = ClusterAccess(name, provider=provider)
-        self._backend = backend or current()
-
-    @property
-    def info(self) -> ClusterInfo:
-        """State, size, use and reasons for waiting. Raises ClusterNotFoundError."""
-        return self.access.info
 
     @property
     def dashboard_url(self) -> str | None:
@@ -102,17 +86,9 @@ class Cluster:
         )
         return self._submitted(replace(wanted, prepares=make_env), progress)
 
-    def _submitted(self, wanted: submission.Submission, progress: Progress | None) -> Run:
-        record = submission.submit(
-            self.access, wanted, store=self._backend.store, progress=progress or default_progress()
-        )
-        return Run(self._backend, record.run_id, provider=self.access.provider)
-
-    @contextmanager
-    def client(self) -> Iterator[JobsClient]:
-        """Yield a client of Ray's job API. Raises ClusterDeadError when the head has died."""
-        with self.access.client() as client:
-            yield client
+    def _submitted(self, wanted: Submission, progress: Progress | None) -> Run:
+        record = submission.submit(self, wanted, progress=progress or default_progress())
+        return Run(self.backend, record.run_id, provider=self.provider)
 
     def jobs(self) -> list[Job]:
         """Ray's list of its jobs, newest first."""
@@ -121,8 +97,8 @@ class Cluster:
 
     def runs(self, *, limit: int | None = 20, all: bool = False) -> RunList:
         """Runs that were submitted to this cluster, newest first; `all` includes hidden ones."""
-        found = newest(self._backend.store, cluster=self.name, hidden=all, limit=limit)
-        return RunList(self._backend, found)
+        listing = newest(self.backend.store, cluster=self.name, hidden=all, limit=limit)
+        return RunList(self.backend, listing)
 
     def engines(self) -> tuple[EngineInfo, ...] | None:
         """Models that score runs and chats have loaded here; None when Ray did not answer."""
@@ -133,17 +109,11 @@ class Cluster:
 
         Without this call one ends when nobody has used it for `engine.keep_s` seconds.
         """
-        return standing.end_idle(self.access, store=self._backend.store)
+        return standing.end_idle(self)
 
     def down(self, *, force: bool = False) -> None:
         """Stop the cluster. Other processes are not affected; its runs are kept on disk."""
-        self.access.stop(
-            "down", store=self._backend.store, force=force, progress=default_progress()
-        )
-
-    def preview(self, action: ClusterAction | str) -> ActionPreview:
-        """What `suspend`, `resume`, `scale` or `delete` would stop and keep."""
-        return self.access.preview(action)
+        clusters.stop(self, "down", force=force, progress=default_progress())
 
     def suspend(self, *, force: bool = False) -> None:
         """Stop its processes and keep its definition; `resume` starts it again.
@@ -152,9 +122,7 @@ class Cluster:
         Raises HistoryError when that fails; `force` continues without them. The same holds for
         `down` and `delete`.
         """
-        self.access.stop(
-            "suspend", store=self._backend.store, force=force, progress=default_progress()
-        )
+        clusters.stop(self, "suspend", force=force, progress=default_progress())
 
     def resume(
         self, *, wait: bool = False, force: bool = False, progress: Progress | None = None
@@ -164,12 +132,7 @@ class Cluster:
         `preview("resume")` and `preview("scale")` say where a queue replaces the head for that.
         Its runs are archived then. Raises HistoryError when that fails; `force` continues without.
         """
-        self.access.resume(
-            wait=wait,
-            store=self._backend.store,
-            force=force,
-            progress=progress or default_progress(),
-        )
+        clusters.resume(self, wait=wait, force=force, progress=progress or default_progress())
         return self
 
     def scale(
@@ -188,15 +151,9 @@ class Cluster:
         on it. One on Kubernetes takes replicas of its worker groups: `workers={"h100": 4}`;
         its runs are archived as for `resume`.
         """
-        self.access.scale(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            workers=workers,
-            wait=wait,
-            store=self._backend.store,
-            force=force,
-            progress=progress or default_progress(),
-        )
+        size = ClusterSize(num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
+        progress = progress or default_progress()
+        clusters.scale(self, size, wait=wait, force=force, progress=progress)
         return self
 
     def wait(self, *, timeout_s: float | None = None, progress: Progress | None = None) -> Cluster:
@@ -205,12 +162,13 @@ class Cluster:
         Raises ClusterStartError with the reasons when the time is up, or when it
         cannot become ready without a change.
         """
-        self.access.wait(timeout_s=timeout_s, progress=progress or default_progress())
+        progress = progress or default_progress()
+        self.provider.wait(self.name, timeout_s=timeout_s, progress=progress)
         return self
 
     def keep(self, *, for_s: float) -> Cluster:
         """Keep idle guards from suspending it for `for_s` seconds from now; 0 ends that."""
-        self.access.keep(for_s=for_s)
+        self.provider.keep(self.name, for_s=for_s)
         return self
 
     def diff(self, template: str | Path | None = None) -> EditEffect:
@@ -218,7 +176,7 @@ class Cluster:
 
         `template` is a name or a file, by default the template of the cluster's own name.
         """
-        return templates.effect(self.access, template)
+        return templates.effect(self, template)
 
     def apply(
         self,
@@ -232,20 +190,12 @@ class Cluster:
         `force` takes ownership of fields that other clients have set. Where it restarts the head,
         runs are archived first. Raises HistoryError when that fails; `lose_history` continues.
         """
-        templates.apply(
-            self.access,
-            template,
-            force=force,
-            lose_history=lose_history,
-            store=self._backend.store,
-        )
+        templates.apply(self, template, force=force, lose_history=lose_history)
         return self
 
     def delete(self, *, force: bool = False) -> None:
         """Stop it and delete its definition and logs. Its runs are kept on disk."""
-        self.access.stop(
-            "delete", store=self._backend.store, force=force, progress=default_progress()
-        )
+        clusters.stop(self, "delete", force=force, progress=default_progress())
 
     def __repr__(self) -> str:
         return f"<Cluster {describe(self.info)}>"

@@ -12,27 +12,21 @@ from typing import TYPE_CHECKING, Any
 from llmops_kernel.api.environment import ProgressLine, default_progress, in_notebook
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import RunFailedError
-from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.metrics.events import TERMINAL, AnyEvent, RunState, StepEvent
-from llmops_kernel.providers.protocol import ClusterProvider, Progress
-from llmops_kernel.services import comparison, submission
-from llmops_kernel.services.backend import Backend
+from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
+from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services import comparison, runs, submission
 from llmops_kernel.services.chat.turns import ChatSettings, Only
-from llmops_kernel.services.clusters import ClusterHandle
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Export, Options
-from llmops_kernel.services.runs import RunAccess
-from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.logs.run_lines import last_lines
-from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.notes import RunNotes, change_tags
-from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.views.columns import columns_of
 from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records, sampled_rows
 
@@ -46,23 +40,10 @@ TERMINAL_LINE_EVERY_S = 1.0
 _NOT_SHOWN = {"kind", "stream", "seq", "values", "stands_for"}
 
 
-class Run:
+class Run(runs.Run):
     """Reads its record and journal from disk; asks the cluster only where it must."""
 
-    def __init__(
-        self, backend: Backend, run_id: str, *, provider: ClusterProvider | None = None
-    ) -> None:
-        self.id = run_id
-        self._store = backend.store
-        self._backend = backend
-        self._access = RunAccess(backend, run_id, provider=provider)
-
     # What is known
-
-    @cached_property
-    def record(self) -> RunRecord:
-        """What was submitted, from where and by whom; never changes."""
-        return self._access.record
 
     @cached_property
     def config(self) -> Any:
@@ -83,30 +64,6 @@ class Run:
     @cached_property
     def _folder(self) -> RunFolder:
         return self._store.folder(self.id)
-
-    @property
-    def attempts(self) -> list[Attempt]:
-        return self._store.attempts(self.id)
-
-    @property
-    def view(self) -> RunView:
-        """What the journal shows so far: state, steps, evaluations, phases, figures."""
-        source = self._access.source
-        source.poll()
-        return source.view
-
-    def ask_about_start(self) -> None:
-        """Ask the cluster why the run has not begun yet; `show` then says it."""
-        self._access.ask_about_start()
-
-    @property
-    def state(self) -> RunState:
-        return self._access.state
-
-    @property
-    def has_ended(self) -> bool:
-        """Return True once it succeeded, failed or was stopped."""
-        return self.state in TERMINAL
 
     @property
     def output(self) -> Path | str | None:
@@ -195,14 +152,6 @@ class Run:
         lines = LOG_LINES if tail is None else tail
         return last_lines(self.log(), lines, all_lines=all_lines)
 
-    def log(self, attempt: int | None = None) -> LogText:
-        """The log of an attempt (default the newest), to be read in parts and searched.
-
-        Raises RunNotFoundError for an unknown attempt, and a ClusterError when the run has not
-        ended and its cluster does not answer.
-        """
-        return self._access.log(attempt)
-
     def diff(self, other: Run | str) -> RunDiff:
         """What differs in config, code and environment, from the older run to the newer."""
         other_id = self._store.resolve(other) if isinstance(other, str) else other.id
@@ -259,26 +208,11 @@ class Run:
         else:
             print(self)
 
-    def stop(self) -> None:
-        """Request a stop and return at once; the run saves a checkpoint first.
-
-        Does nothing when the run has ended.
-        """
-        self._access.stop()
-
-    def retry(self) -> Run:
-        """Start a new attempt of the same config and code, from the last checkpoint.
-
-        Raises RunStateError while the run has not ended.
-        """
-        self._access.retry()
-        return self
-
     def resubmit(
         self,
         *,
         workspace: Path | str | None = None,
-        cluster: ClusterHandle | None = None,
+        cluster: Cluster | None = None,
         overrides: Overrides = (),
         **settings: Any,
     ) -> Run:
@@ -286,11 +220,11 @@ class Run:
 
         `cluster` is a `Cluster`; by default the run's own.
         """
-        target = cluster.access if cluster else self._access.cluster(self.record.cluster)
+        target = cluster or self._cluster(self.record.cluster)
         again = submission.from_run(
             self.record, workspace=workspace, overrides=overrides, settings=settings
         )
-        record = submission.submit(target, again, store=self._store, progress=default_progress())
+        record = submission.submit(target, again, progress=default_progress())
         return Run(self._backend, record.run_id, provider=target.provider)
 
     def export(
@@ -308,7 +242,7 @@ class Run:
         before anything is written; nothing is left of an export that fails.
         """
         wanted = Options(to=to, path=None if path is None else str(path), **options)
-        return export_run(self._access, wanted, progress=progress or default_progress())
+        return export_run(self, wanted, progress=progress or default_progress())
 
     def chat(
         self,
@@ -336,28 +270,6 @@ class Run:
             engine=engine,
         )
         return chat(self._backend, self.id, prompt, settings=settings)
-
-    def deletion(self) -> DeletionPreview:
-        """What `delete` would remove, and what it would keep."""
-        return self._access.deletion()
-
-    def require_ended(self) -> None:
-        """Raise RunStateError while the run has not ended: it cannot be deleted."""
-        self._access.require_ended()
-
-    def delete(self) -> None:
-        """Remove the run's folder: record, journal, logs, checkpoints and outputs in it.
-
-        Raises RunStateError while the run has not ended.
-        """
-        self._access.delete()
-
-    def follower(self, *, max_cells: int | None = None) -> Follower:
-        """Return a new source of events: two views must not take each other's events.
-
-        It also notices a driver that died. With `max_cells` its view holds so many numbers.
-        """
-        return self._access.follower(max_cells=max_cells)
 
     def __repr__(self) -> str:
         return "<Run {}: {}>".format(*self._words)

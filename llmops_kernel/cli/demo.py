@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.cli.console import facts, out, plain, table
 from llmops_kernel.cli.runs.submit import detached
-from llmops_kernel.services.backend import current
 from llmops_kernel.services.clusters import find
 from llmops_kernel.services.demo import (
     BATCH_ROWS,
@@ -176,10 +175,7 @@ def _submit(
     from llmops_kernel import api
 
     _heading(console, f"3  A run: {plain(str(config))}")
-    store = current().store
-    record = submit_demo(
-        config, cluster=find(CLUSTER), store=store, max_steps=max_steps, changes=changes
-    )
+    record = submit_demo(config, cluster=find(CLUSTER), max_steps=max_steps, changes=changes)
     run = api.attach(record.run_id)
     console.print(f"   submitted {plain(run.id)}; Ctrl-C stops watching, not the run\n")
     return run
@@ -224,9 +220,7 @@ def score_both(console: Console, run: Run, config: Path, *, fit: Fit) -> bool:
         console.print(f"   {why}", highlight=False)
     for name, change in _models(run):
         console.print(f"   {name}: {rows} rows that training has not seen")
-        record = submit_scoring(
-            file, cluster=find(CLUSTER), store=current().store, model=change, rows=rows
-        )
+        record = submit_scoring(file, cluster=find(CLUSTER), model=change, rows=rows)
         one = api.attach(record.run_id)
         if (state := _follow(console, one)) != "SUCCEEDED":
             console.print(f"\nThe scoring is {state}. See: llmops show {one.id}")

@@ -8,13 +8,11 @@ from llmops_kernel.errors import RunStateError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.submit import (
-    Handover,
     PackageFile,
     check_waiting,
     entrypoint_of,
-    hand_over,
-    location_of,
-    run_storage_of,
+    new_attempt,
+    start_attempt,
 )
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
@@ -57,21 +55,14 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     check_waiting(cluster)
     packages = kept_packages(store, record)
     number = attempts[-1].number + 1 if attempts else 1
-    attempt = Attempt(
-        number=number,
-        submission_id=f"{run_id}-{number}",
-        cluster=cluster.name,
-        dashboard_url=cluster.dashboard_url or "",
-        location=location_of(cluster),
-        submitted_s=time.time(),
-        run_storage=run_storage_of(cluster),
-        resumed_from=view.checkpoints[-1].path if view.checkpoints else None,
+    checkpoint = view.checkpoints[-1].path if view.checkpoints else None
+    attempt = new_attempt(
+        record, cluster, number=number, submitted_s=time.time(), resumed_from=checkpoint
     )
-    handover = Handover(store=store, record=record, attempt=attempt, cluster=cluster)
     with submitting(store.root, run_id):
-        store.add_attempt(run_id, attempt)
-        with handover.journal() as journal:
-            hand_over(handover, packages=packages, client=client, journal=journal)
+        start_attempt(
+            record, attempt, store=store, cluster=cluster, client=client, packages=packages
+        )
     return attempt
 
 

@@ -7,20 +7,22 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.config.problems import config_error
+from llmops_kernel.config.models.section import RunConfig
+from llmops_kernel.config.problems import Problem, config_error, no_such_file
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.upload import check_ray_version
+from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.providers.registry import shares_disk
@@ -28,7 +30,7 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
-from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, cache
+from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 from llmops_kernel.store.record.git import read_git
 from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
@@ -74,58 +76,78 @@ class PackageFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handover:
-    """An attempt that is recorded and not yet submitted to Ray."""
+class Submission:
+    """A run to submit: its checked config, the folder that is uploaded, how it is recorded."""
 
-    store: RunStore
-    record: RunRecord
-    attempt: Attempt
-    cluster: ClusterInfo
+    kind: str
+    """Name of the run's kind."""
+    config: RunConfig
+    """The run id begins with its name."""
+    workspace: Path
+    """Folder of code and data; relative paths of the config start here."""
+    config_path: str | None = None
+    """Where the config came from; stored in the run record."""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Changes, as they were written, for the record."""
+    parent: str | None = None
+    """Id of the run that is submitted again."""
+    hidden: bool = False
+    """Whether lists leave the run out unless asked for."""
     env_vars: Mapping[str, str] | None = None
-    """Added to the runtime environment of this attempt's processes."""
+    """Environment variables of this one attempt; a retry does not have them."""
+    checks: bool = True
+    """Whether rows are tried before a run that has to wait; False: its config was checked."""
+    prepares: bool = True
+    """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
 
-    def metadata(self) -> dict[str, str]:
-        """Describe the run in Ray's list of jobs; carries the run spec to the driver."""
-        return {
-            "llmops_run": self.record.run_id,
-            "llmops_attempt": str(self.attempt.number),
-            "llmops_user": self.record.user,
-            DRIVER_METADATA: self._spec().encode(),
-        }
+    def problems(self, folder: Path) -> list[Problem]:
+        """Return what is wrong with the files in the workspace `folder` that the config names."""
+        kind = kind_named(self.kind)
+        if not kind.config_file:
+            return []
+        problems = [*file_kind(kind).check_files(self.config, folder)]
+        requirements = getattr(self.config, "requirements", None)
+        if requirements and not (folder / requirements).is_file():
+            names = [str(path.relative_to(folder)) for path in sorted(folder.glob("*.txt"))]
+            problems.append(no_such_file("requirements", requirements, folder, names))
+        return problems
 
-    def _spec(self) -> RunSpec:
-        return RunSpec(
-            run_id=self.record.run_id,
-            kind=self.record.kind,
-            attempt=self.attempt.number,
-            config=self.record.config,
-            run_root=str(self.store.folder(self.record.run_id).root),
-            workspace_root=self.record.workspace_root,
-            submitted_s=self.attempt.submitted_s,
-            user=self.record.user,
-            cache_root=str(cache()),
-            most_resources=self.cluster.most_resources,
-            ignored=self.record.ignored,
+    def record(
+        self, cluster: ClusterInfo, *, snapshot: Workspace, packages: Packages, created_s: float
+    ) -> tuple[RunRecord, str]:
+        """Return the record of a new run, and the difference of its code to the git revision."""
+        git, difference = read_git(self.workspace)
+        config = self.config.model_dump(mode="json")
+        record = RunRecord(
+            run_id=new_run_id(self.config.name),
+            kind=self.kind,
+            name=self.config.name,
+            created_s=created_s,
+            cluster=cluster.name,
+            provider=cluster.provider,
+            config=config,
+            config_path=self.config_path,
+            overrides=dict(self.overrides),
+            workspace_root=str(snapshot.root),
+            code_hash=packages.code.hash,
+            assets_hash=packages.assets.hash if packages.assets else "",
+            package_hash=packages.library.hash,
+            files={name: entry.sha256_16 for name, entry in snapshot.files.items()},
+            left_out=snapshot.left_out,
+            ignored=_ignored(snapshot, config),
+            git=git,
+            versions=_versions(),
+            host=socket.gethostname(),
+            user=_user(),
+            hardware={
+                "num_nodes": cluster.num_nodes,
+                "num_cpus": cluster.num_cpus,
+                "num_gpus": cluster.num_gpus,
+            },
+            parent=self.parent,
+            hidden=self.hidden,
         )
-
-    @contextmanager
-    def journal(self) -> Iterator[JournalWriter]:
-        """Write the client's stream; an exception inside becomes the attempt's end."""
-        number = self.attempt.number
-        folder = self.store.folder(self.record.run_id).journal
-        writer = JournalWriter([folder], stream=f"{number}-client", attempt=number)
-        try:
-            yield writer
-        except LLMOpsError as error:
-            writer.emit(EndEvent(state="FAILED", message=error.message, remedy=error.remedy))
-            raise
-        except BaseException as error:
-            message = f"The client was interrupted while it submitted ({type(error).__name__})"
-            remedy = f"`llmops retry {self.record.run_id}` submits it again"
-            writer.emit(EndEvent(state="FAILED", message=message, remedy=remedy))
-            raise
-        finally:
-            writer.close()
+        return record, difference
 
 
 def entrypoint_of(kind: str) -> str:
@@ -162,89 +184,64 @@ def check_waiting(cluster: ClusterInfo) -> None:
 
 
 def submit_run(
-    *,
-    store: RunStore,
-    cluster: ClusterInfo,
-    client: JobsClient,
-    request: RunRequest,
-    workspace: Path,
-    config_path: str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    parent: str | None = None,
-    hidden: bool = False,
-    env_vars: Mapping[str, str] | None = None,
+    submission: Submission, *, store: RunStore, cluster: ClusterInfo, client: JobsClient
 ) -> tuple[RunRecord, Attempt]:
     """Return when Ray has accepted the job.
 
-    Raises before anything is written or started when the request's files or the workspace are
-    wrong or the cluster does not answer. Lists leave a `hidden` run out unless asked for.
-    `env_vars` are set in all processes of this one attempt; a retry does not have them.
+    Raises before anything is written or started when the files that the config names or the
+    workspace are wrong, or the cluster does not answer.
     """
     begun_s = time.time()
     check_waiting(cluster)
-    snapshot, packages = _packed(workspace.resolve(), request=request, store=store, client=client)
-    git, difference = read_git(workspace)
-    record = RunRecord(
-        **_request_fields(request, created_s=begun_s),
-        config_path=config_path,
-        overrides=dict(overrides or {}),
-        git=git,
-        parent=parent,
-        hidden=hidden,
-        **_snapshot_fields(snapshot, packages),
-        ignored=_ignored(snapshot, request.config),
-        **_surroundings(cluster),
-    )
-    with submitting(store.root, record.run_id):
-        store.create(record, config_yaml=request.config_yaml, git_diff=difference)
-        handover = _first_attempt(store, record, cluster=cluster, env_vars=env_vars)
-        with handover.journal() as journal:
-            _report_snapshot(journal, num_files=len(snapshot.files), begun_s=begun_s)
-            hand_over(handover, packages=package_files(packages), client=client, journal=journal)
-    return record, handover.attempt
-
-
-def _report_snapshot(journal: JournalWriter, *, num_files: int, begun_s: float) -> None:
-    """Journal a phase that began before there was a run to journal it for."""
-    journal.emit(PhaseEvent(name="snapshot", state="begin", time_s=begun_s))
-    journal.emit(PhaseEvent(name="snapshot", state="end", detail=f"{num_files} files"))
-
-
-def _packed(
-    workspace: Path, *, request: RunRequest, store: RunStore, client: JobsClient
-) -> tuple[Workspace, Packages]:
-    """Check kind, files that the config names and cluster, then pack the workspace."""
-    entrypoint_of(request.kind)
-    if problems := request.check(workspace):
+    entrypoint_of(submission.kind)
+    workspace = submission.workspace.resolve()
+    if problems := submission.problems(workspace):
         raise config_error(problems)
     check_ray_version(client.version())
     snapshot = scan(workspace)
-    return snapshot, build(snapshot, store.packages)
+    packages = build(snapshot, store.packages)
+    record, difference = submission.record(
+        cluster, snapshot=snapshot, packages=packages, created_s=begun_s
+    )
+    attempt = new_attempt(record, cluster, number=1, submitted_s=begun_s)
+    # The phase began before there was a run to journal it for.
+    packed = [
+        PhaseEvent(name="snapshot", state="begin", time_s=begun_s),
+        PhaseEvent(name="snapshot", state="end", detail=f"{len(snapshot.files)} files"),
+    ]
+    with submitting(store.root, record.run_id):
+        store.create(record, config_yaml=dump(record.config), git_diff=difference)
+        start_attempt(
+            record,
+            attempt,
+            store=store,
+            cluster=cluster,
+            client=client,
+            packages=package_files(packages),
+            env_vars=submission.env_vars,
+            phases=packed,
+        )
+    return record, attempt
 
 
-def _first_attempt(
-    store: RunStore,
+def new_attempt(
     record: RunRecord,
-    *,
     cluster: ClusterInfo,
-    env_vars: Mapping[str, str] | None,
-) -> Handover:
-    attempt = Attempt(
-        number=1,
-        submission_id=f"{record.run_id}-1",
+    *,
+    number: int,
+    submitted_s: float,
+    resumed_from: str | None = None,
+) -> Attempt:
+    """Return an attempt of a run on a cluster."""
+    return Attempt(
+        number=number,
+        submission_id=f"{record.run_id}-{number}",
         cluster=cluster.name,
         dashboard_url=cluster.dashboard_url or "",
         location=location_of(cluster),
-        submitted_s=record.created_s,
+        submitted_s=submitted_s,
         run_storage=run_storage_of(cluster),
-    )
-    store.add_attempt(record.run_id, attempt)
-    return Handover(
-        store=store,
-        record=record,
-        attempt=attempt,
-        cluster=cluster,
-        env_vars=env_vars,
+        resumed_from=resumed_from,
     )
 
 
@@ -275,30 +272,69 @@ def package_files(packages: Packages) -> list[PackageFile]:
     ]
 
 
-def hand_over(
-    handover: Handover, *, packages: list[PackageFile], client: JobsClient, journal: JournalWriter
+def start_attempt(
+    record: RunRecord,
+    attempt: Attempt,
+    *,
+    store: RunStore,
+    cluster: ClusterInfo,
+    client: JobsClient,
+    packages: list[PackageFile],
+    env_vars: Mapping[str, str] | None = None,
+    phases: Sequence[PhaseEvent] = (),
 ) -> None:
-    """Upload the packages that the cluster does not have yet and post the job."""
-    journal.emit(PhaseEvent(name="upload", state="begin"))
-    detail = _upload(packages, client=client)
-    journal.emit(PhaseEvent(name="upload", state="end", detail=detail))
-    journal.emit(PhaseEvent(name="pending", state="begin"))
-    submission_id = handover.attempt.submission_id
+    """Record an attempt, upload the packages that the cluster does not have, and post the job.
+
+    `env_vars` are set in all processes of this attempt; `phases` are journalled before its own.
+    """
+    store.add_attempt(record.run_id, attempt)
+    folder = store.folder(record.run_id)
+    spec = RunSpec.of(record, attempt, run_root=folder.root, most_resources=cluster.most_resources)
+    with _client_journal(folder.journal, record, attempt) as journal:
+        for event in (*phases, PhaseEvent(name="upload", state="begin")):
+            journal.emit(event)
+        detail = _upload(packages, client=client)
+        journal.emit(PhaseEvent(name="upload", state="end", detail=detail))
+        journal.emit(PhaseEvent(name="pending", state="begin"))
+        try:
+            client.submit(
+                entrypoint=entrypoint_of(record.kind),
+                submission_id=attempt.submission_id,
+                runtime_env=runtime_env(packages, cluster=cluster, env_vars=env_vars),
+                metadata={
+                    "llmops_run": record.run_id,
+                    "llmops_attempt": str(attempt.number),
+                    "llmops_user": record.user,
+                    DRIVER_METADATA: spec.encode(),
+                },
+            )
+        except BaseException:
+            # Ray may have accepted it; no job may run that its owner believes failed.
+            with suppress(LLMOpsError):
+                client.stop(attempt.submission_id)
+            raise
+        journal.emit(PhaseEvent(name="pending", state="end"))
+        # The driver reports the end: when its parent process was created.
+        journal.emit(PhaseEvent(name="runtime_env", state="begin"))
+
+
+@contextmanager
+def _client_journal(folder: Path, record: RunRecord, attempt: Attempt) -> Iterator[JournalWriter]:
+    """Write the client's stream; an exception inside becomes the attempt's end."""
+    number = attempt.number
+    writer = JournalWriter([folder], stream=f"{number}-client", attempt=number)
     try:
-        client.submit(
-            entrypoint=entrypoint_of(handover.record.kind),
-            submission_id=submission_id,
-            runtime_env=runtime_env(packages, cluster=handover.cluster, env_vars=handover.env_vars),
-            metadata=handover.metadata(),
-        )
-    except BaseException:
-        # Ray may have accepted it; no job may run that its owner believes failed.
-        with suppress(LLMOpsError):
-            client.stop(submission_id)
+        yield writer
+    except LLMOpsError as error:
+        writer.emit(EndEvent(state="FAILED", message=error.message, remedy=error.remedy))
         raise
-    journal.emit(PhaseEvent(name="pending", state="end"))
-    # The driver reports the end: when its parent process was created.
-    journal.emit(PhaseEvent(name="runtime_env", state="begin"))
+    except BaseException as error:
+        message = f"The client was interrupted while it submitted ({type(error).__name__})"
+        remedy = f"`llmops retry {record.run_id}` submits it again"
+        writer.emit(EndEvent(state="FAILED", message=message, remedy=remedy))
+        raise
+    finally:
+        writer.close()
 
 
 def runtime_env(
@@ -330,27 +366,6 @@ def _upload(packages: list[PackageFile], *, client: JobsClient) -> str:
     return ", ".join(done)
 
 
-def _request_fields(request: RunRequest, *, created_s: float) -> dict[str, Any]:
-    return {
-        "run_id": new_run_id(request.name),
-        "kind": request.kind,
-        "name": request.name,
-        "created_s": created_s,
-        "config": dict(request.config),
-    }
-
-
-def _snapshot_fields(snapshot: Workspace, packages: Packages) -> dict[str, Any]:
-    return {
-        "workspace_root": str(snapshot.root),
-        "code_hash": packages.code.hash,
-        "assets_hash": packages.assets.hash if packages.assets else "",
-        "package_hash": packages.library.hash,
-        "files": {name: entry.sha256_16 for name, entry in snapshot.files.items()},
-        "left_out": snapshot.left_out,
-    }
-
-
 def _ignored(snapshot: Workspace, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what ignore files keep at home, what the run's own code names first."""
     if not snapshot.ignored:
@@ -359,21 +374,6 @@ def _ignored(snapshot: Workspace, config: Mapping[str, Any]) -> tuple[str, ...]:
         assets.sources_of(config, snapshot.root), snapshot.ignored, snapshot.root
     )
     return tuple(dict.fromkeys([*named, *snapshot.ignored]))[: assets.MOST]
-
-
-def _surroundings(cluster: ClusterInfo) -> dict[str, Any]:
-    return {
-        "cluster": cluster.name,
-        "provider": cluster.provider,
-        "versions": _versions(),
-        "host": socket.gethostname(),
-        "user": _user(),
-        "hardware": {
-            "num_nodes": cluster.num_nodes,
-            "num_cpus": cluster.num_cpus,
-            "num_gpus": cluster.num_gpus,
-        },
-    }
 
 
 def _versions() -> dict[str, str]:

@@ -16,16 +16,11 @@ from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError
-from llmops_kernel.services.submission import (
-    Submission,
-    changes_in,
-    from_config,
-    from_text,
-)
+from llmops_kernel.services.submission import changes_in, from_config, from_text
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
-    from llmops_kernel.services.submission import Submission
+    from llmops_kernel.jobs.submit import Submission
 
 
 def train(shell: Any, line: str, body: str) -> None:
@@ -52,11 +47,10 @@ def train(shell: Any, line: str, body: str) -> None:
 def _submitted(submission: Submission, cluster: str) -> Run:
     from llmops_kernel import api
     from llmops_kernel.api.environment import default_progress
-    from llmops_kernel.services.backend import current
     from llmops_kernel.services.submission import submit
 
     target = api.cluster(cluster)
-    record = submit(target.access, submission, store=current().store, progress=default_progress())
+    record = submit(target, submission, progress=default_progress())
     return api.attach(record.run_id)
 
 
@@ -71,14 +65,11 @@ def _watch(run: Run, options: argparse.Namespace) -> None:
 def _checked(submission: Submission) -> str:
     """Return what a valid config does. Raises ConfigError for files that are missing."""
     from llmops_kernel.kinds.files import file_kind
-    from llmops_kernel.kinds.reading import from_record
     from llmops_kernel.kinds.registry import kind_named
 
-    request = submission.request
-    if problems := request.check(submission.workspace):
+    if problems := submission.problems(submission.workspace):
         raise config_error(problems)
-    kind = kind_named(request.kind)
-    return "\n".join(file_kind(kind).effect(from_record(kind, request.config)))
+    return "\n".join(file_kind(kind_named(submission.kind)).effect(submission.config))
 
 
 # --- What `%%train` and the cell below it say: a whole config, or changes to a file's ---

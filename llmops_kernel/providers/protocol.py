@@ -33,6 +33,17 @@ class ClusterAction(StrEnum):
     DELETE = "delete"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterSize:
+    """The size that `scale` gives a cluster; None leaves a number as it is."""
+
+    num_cpus: int | None = None
+    """CPUs and GPUs that Ray may use on a local cluster."""
+    num_gpus: int | None = None
+    workers: Mapping[str, int] | None = None
+    """Worker group -> replicas, of a cluster that has groups."""
+
+
 @runtime_checkable
 class Route(Protocol):
     """How a client reaches a dashboard: with its own credentials and certificates."""
@@ -378,27 +389,18 @@ class ClusterProvider(Protocol):
     def scale(
         self,
         name: str,
+        size: ClusterSize,
         *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:
-        """Change the cluster's size; None leaves a number as it is. Blocks until ready if `wait`.
+        """Change the cluster's size; blocks until it is ready if `wait`.
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """
 
-    def check_scale(
-        self,
-        name: str,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-    ) -> None:
-        """Raise what `scale` refuses about these numbers, before anybody is asked to confirm them.
+    def check_scale(self, name: str, size: ClusterSize) -> None:
+        """Raise what `scale` refuses about this size, before anybody is asked to confirm it.
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError.
         """

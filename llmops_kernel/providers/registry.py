@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate
 from llmops_kernel.errors import (
@@ -27,6 +27,13 @@ _CLASSES: Final = {
     "kuberay": "llmops_kernel.providers.kuberay.provider:KubeRayProvider",
 }
 """Name of a provider -> `package.module:Class`."""
+_AVAILABLE: Final = {
+    "kuberay": "llmops_kernel.providers.kuberay.api.kubeconfig:is_available",
+}
+"""Name of a provider -> `package.module:function` that returns whether it can have clusters here.
+
+While it cannot, lists of clusters do not import the provider.
+"""
 
 Providers = Callable[[], Sequence[ClusterProvider]]
 """Returns the providers to ask, in place of the registered ones."""
@@ -40,12 +47,14 @@ def register(name: str, target: str, *, template: str = "") -> None:
     same way, the model of its cluster templates: a subclass of AnyTemplate with fields of its own.
     """
     _CLASSES[name] = target
+    _AVAILABLE.pop(name, None)
     TEMPLATES.add(name, template or AnyTemplate)
 
 
 def unregister(name: str) -> None:
     """Remove a provider and its templates."""
     _CLASSES.pop(name, None)
+    _AVAILABLE.pop(name, None)
     TEMPLATES.remove(name)
 
 
@@ -60,8 +69,8 @@ def provider_named(name: str, *, home: Path | None = None) -> ClusterProvider:
 
 
 def providers(*, home: Path | None = None) -> list[ClusterProvider]:
-    """Return all providers, in the order in which they are asked."""
-    return [provider_named(name, home=home) for name in _CLASSES]
+    """Return the providers that can have clusters here, in the order in which they are asked."""
+    return [provider_named(name, home=home) for name in _CLASSES if _is_available(name)]
 
 
 def shares_disk(provider: str) -> bool:
@@ -78,8 +87,9 @@ def names_before(provider: str, *, home: Path | None = None) -> tuple[str, ...]:
     for name in _CLASSES:
         if name == provider:
             break
-        with suppress(LLMOpsError):
-            known += provider_named(name, home=home).names()
+        if _is_available(name):
+            with suppress(LLMOpsError):
+                known += provider_named(name, home=home).names()
     return tuple(known)
 
 
@@ -145,7 +155,7 @@ def survey(*, among: Providers | None = None) -> Survey:
 def _openers(among: Providers | None) -> list[tuple[str, Callable[[], ClusterProvider]]]:
     """Return each provider's name with a function: one that cannot be loaded hides no others."""
     if among is None:
-        return [(name, partial(provider_named, name)) for name in provider_names()]
+        return [(name, partial(provider_named, name)) for name in _CLASSES if _is_available(name)]
     return [(provider.name, partial(_itself, provider)) for provider in among()]
 
 
@@ -153,19 +163,27 @@ def _itself(provider: ClusterProvider) -> ClusterProvider:
     return provider
 
 
+def _is_available(name: str) -> bool:
+    """Return whether the provider can have clusters here."""
+    return name not in _AVAILABLE or _imported(_AVAILABLE[name])()
+
+
 def _class_of(name: str) -> type[ClusterProvider]:
-    try:
-        module, _, attribute = _CLASSES[name].partition(":")
-    except KeyError:
+    if name not in _CLASSES:
         raise ConfigError(
             f"There is no provider {name!r}; known: {', '.join(_CLASSES)}",
             remedy="change `provider` in the cluster template",
-        ) from None
+        )
     try:
-        found: type[ClusterProvider] = getattr(import_module(module), attribute)
+        provider: type[ClusterProvider] = _imported(_CLASSES[name])
     except (ImportError, AttributeError) as error:
         raise MissingDependencyError(
             f"Provider {name!r} cannot be loaded from {_CLASSES[name]}: {error}",
             remedy="install the package that provides it",
         ) from error
-    return found
+    return provider
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

@@ -23,7 +23,7 @@ class Backend:
         self._providers = providers
 
     def providers(self) -> Sequence[ClusterProvider]:
-        """Return all providers, local ones first."""
+        """Return the providers that can have clusters here, local ones first."""
         return registry.providers() if self._providers is None else self._providers()
 
     def provider_for(self, template: AnyTemplate | str) -> ClusterProvider:
@@ -35,7 +35,9 @@ class Backend:
 
     def provider_named(self, name: str) -> ClusterProvider | None:
         """Return the provider called `local` or `kuberay`; None for an unknown one."""
-        return next((each for each in self.providers() if each.name == name), None)
+        if self._providers is not None:
+            return next((each for each in self._providers() if each.name == name), None)
+        return registry.provider_named(name) if name in registry.provider_names() else None
 
     def survey(self) -> Survey:
         """Return all clusters, and the errors of providers that could not list theirs."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.reading.templates import find_template, load_cluster_template
@@ -26,6 +25,7 @@ from llmops_kernel.providers.protocol import (
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    ClusterSize,
     ClusterState,
     Progress,
 )
@@ -46,16 +46,19 @@ def with_states_of(lines: Sequence[str], *, store: RunStore | None = None) -> tu
     return with_run_states(lines, state_of)
 
 
-class ClusterAccess:
-    """One cluster, by its name and its provider. Keeps no answer: each call asks again."""
+class Cluster:
+    """A cluster by its name. Keeps no state: each property and method asks the cluster again."""
 
-    def __init__(self, name: str, *, provider: ClusterProvider) -> None:
+    def __init__(
+        self, name: str, *, provider: ClusterProvider, backend: Backend | None = None
+    ) -> None:
         self.name = name
         self.provider = provider
+        self.backend = backend or current()
 
     @property
     def info(self) -> ClusterInfo:
-        """Return what the provider reports now. Raises ClusterNotFoundError."""
+        """Return state, size, use and reasons for waiting. Raises ClusterNotFoundError."""
         return self.provider.get(self.name)
 
     def ready_info(self, *, progress: Progress | None = None) -> ClusterInfo:
@@ -84,132 +87,34 @@ class ClusterAccess:
             with JobsClient(connection, cluster=self.name, progress=progress) as client:
                 yield client
         except ClusterUnreachableError as error:
-            self._raise_if_dead(error)
-            raise
-
-    def _raise_if_dead(self, error: ClusterUnreachableError) -> None:
-        info = self.info
-        if info.is_gone:
+            info = self.info
+            if not info.is_gone:
+                raise
             raise ClusterDeadError(
                 f"Cluster {self.name!r} is {info.state}: {info.message or error.message}",
                 remedy=info.remedy or f"llmops up {self.name}",
             ) from error
 
-    def preview(
-        self, action: ClusterAction | str, *, store: RunStore | None = None
-    ) -> ActionPreview:
-        """Return what an action would stop and keep, and which outputs have no other copy."""
-        wanted = ClusterAction(action)
-        kept = store or RunStore()
-        found = self.provider.preview(self.name, wanted)
-        found = found.model_copy(update={"stops": with_states_of(found.stops, store=kept)})
-        if not self._ends_nodes(wanted):
-            return found
-        if not (lost := only_copies(kept, self.name, since_s=self.info.created_s)):
-            return found
-        stops = (*found.stops, *lost)
-        return found.model_copy(update={"stops": stops, "needs_confirmation": True})
+    def preview(self, action: ClusterAction | str) -> ActionPreview:
+        """Return what `suspend`, `resume`, `scale` or `delete` would stop and keep.
+
+        Outputs that have no other copy are among what it stops.
+        """
+        action, store = ClusterAction(action), self.backend.store
+        preview = self.provider.preview(self.name, action)
+        preview = preview.model_copy(update={"stops": with_states_of(preview.stops, store=store)})
+        if not self._ends_nodes(action):
+            return preview
+        if not (lost := only_copies(store, self.name, since_s=self.info.created_s)):
+            return preview
+        stops = (*preview.stops, *lost)
+        return preview.model_copy(update={"stops": stops, "needs_confirmation": True})
 
     def _ends_nodes(self, action: ClusterAction) -> bool:
         if self.provider.shares_disk:
             return False
         ends = action in (ClusterAction.SUSPEND, ClusterAction.DELETE)
         return ends or self.provider.ends_head(self.name, action)
-
-    def stop(
-        self,
-        way: Way,
-        *,
-        store: RunStore | None = None,
-        force: bool = False,
-        progress: Progress | None = None,
-    ) -> None:
-        """Suspend, stop or delete the cluster, after archiving the journals and logs of its runs.
-
-        Raises HistoryError when they cannot be archived; `force` continues without them.
-        """
-        stop_after_archiving(
-            self.provider, self.name, way, store=store, force=force, progress=progress
-        )
-
-    def resume(
-        self,
-        *,
-        wait: bool = True,
-        store: RunStore | None = None,
-        force: bool = False,
-        progress: Progress | None = None,
-    ) -> ClusterInfo:
-        """Start the cluster again as it was defined.
-
-        Where that ends its head, the runs are archived first. Raises HistoryError when that
-        fails; `force` continues without them.
-        """
-        self._archive(ClusterAction.RESUME, store=store, force=force, progress=progress)
-        return self.provider.resume(self.name, progress=progress, wait=wait)
-
-    def scale(
-        self,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-        wait: bool = True,
-        store: RunStore | None = None,
-        force: bool = False,
-        progress: Progress | None = None,
-    ) -> ClusterInfo:
-        """Change the cluster's size; None leaves a number as it is. Archives as `resume` does."""
-        self.check_scale(num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
-        self._archive(ClusterAction.SCALE, store=store, force=force, progress=progress)
-        return self.provider.scale(
-            self.name,
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            workers=workers or None,
-            progress=progress,
-            wait=wait,
-        )
-
-    def check_scale(
-        self,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-    ) -> None:
-        """Raise what `scale` refuses about these numbers. Raises ClusterStateError, ConfigError."""
-        self.provider.check_scale(
-            self.name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers or None
-        )
-
-    def _archive(
-        self,
-        action: ClusterAction,
-        *,
-        store: RunStore | None,
-        force: bool,
-        progress: Progress | None,
-    ) -> None:
-        archive_before(
-            self.provider, self.name, action, store=store, force=force, progress=progress
-        )
-
-    def wait(
-        self, *, timeout_s: float | None = None, progress: Progress | None = None
-    ) -> ClusterInfo:
-        """Block until the cluster is ready. Raises ClusterStartError with the reasons."""
-        return self.provider.wait(self.name, timeout_s=timeout_s, progress=progress)
-
-    def keep(self, *, for_s: float) -> ClusterInfo:
-        """Keep idle guards from suspending the cluster for `for_s` seconds; 0 ends that."""
-        return self.provider.keep(self.name, for_s=for_s)
-
-
-class ClusterHandle(Protocol):
-    """A cluster as a caller holds it, such as `llmops.Cluster`."""
-
-    access: ClusterAccess
 
 
 def read_template(name_or_path: str | Path) -> tuple[AnyTemplate, Path | None]:
@@ -231,12 +136,63 @@ def up(
     return provider.up(template, template_path=path, progress=progress, wait=wait)
 
 
-def find(name: str, *, backend: Backend | None = None) -> ClusterAccess:
+def find(name: str, *, backend: Backend | None = None) -> Cluster:
     """Return a known cluster, whatever its state. Raises ClusterNotFoundError."""
-    return ClusterAccess(name, provider=(backend or current()).provider_for(name))
+    backend = backend or current()
+    return Cluster(name, provider=backend.provider_for(name), backend=backend)
 
 
 def is_ready(name: str, *, backend: Backend | None = None) -> bool:
     """Return whether a cluster of that name is known and ready."""
     infos = (backend or current()).survey().infos
     return any(info.name == name and info.is_ready for info in infos)
+
+
+# --- What changes a cluster that exists ---
+
+
+def stop(
+    cluster: Cluster, way: Way, *, force: bool = False, progress: Progress | None = None
+) -> None:
+    """Suspend, stop or delete the cluster, after archiving the journals and logs of its runs.
+
+    Raises HistoryError when they cannot be archived; `force` continues without them.
+    """
+    provider, store = cluster.provider, cluster.backend.store
+    stop_after_archiving(provider, cluster.name, way, store=store, force=force, progress=progress)
+
+
+def resume(
+    cluster: Cluster, *, wait: bool = True, force: bool = False, progress: Progress | None = None
+) -> ClusterInfo:
+    """Start the cluster again as it was defined.
+
+    Where that ends its head, the runs are archived first. Raises HistoryError when that fails;
+    `force` continues without them.
+    """
+    _archive(cluster, ClusterAction.RESUME, force=force, progress=progress)
+    return cluster.provider.resume(cluster.name, progress=progress, wait=wait)
+
+
+def scale(
+    cluster: Cluster,
+    size: ClusterSize,
+    *,
+    wait: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ClusterInfo:
+    """Change the cluster's size. Archives as `resume` does.
+
+    Raises ClusterStateError and ConfigError for a size that it cannot have.
+    """
+    cluster.provider.check_scale(cluster.name, size)
+    _archive(cluster, ClusterAction.SCALE, force=force, progress=progress)
+    return cluster.provider.scale(cluster.name, size, progress=progress, wait=wait)
+
+
+def _archive(
+    cluster: Cluster, action: ClusterAction, *, force: bool, progress: Progress | None
+) -> None:
+    provider, store = cluster.provider, cluster.backend.store
+    archive_before(provider, cluster.name, action, store=store, force=force, progress=progress)

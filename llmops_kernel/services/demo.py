@@ -13,13 +13,12 @@ from llmops_kernel.errors import ConfigError, StoreError
 from llmops_kernel.kinds.reading import load
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend, current
-from llmops_kernel.services.clusters import ClusterAccess, find, read_template, up
+from llmops_kernel.services.clusters import Cluster, find, read_template, up
 from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.record.record import RunRecord
-from llmops_kernel.store.store import RunStore
 
 TIME_S = 400.0
 """The whole demo. `make demo` subtracts what its installation took: both end within 7 minutes."""
@@ -148,8 +147,7 @@ def menu_data(*, package: Path = PACKAGE) -> Path:
 def submit_demo(
     config: Path,
     *,
-    cluster: ClusterAccess,
-    store: RunStore,
+    cluster: Cluster,
     max_steps: int | None = None,
     changes: Sequence[str] = (),
 ) -> RunRecord:
@@ -159,7 +157,7 @@ def submit_demo(
     """
     overrides = [*changes, *([] if max_steps is None else [f"training.max_steps={max_steps}"])]
     wanted = from_config(config, overrides=overrides, workspace=config.parent)
-    return submit(cluster, wanted, store=store)
+    return submit(cluster, wanted)
 
 
 def score_config(config: Path) -> Path | None:
@@ -169,7 +167,7 @@ def score_config(config: Path) -> Path | None:
 
 
 def submit_scoring(
-    config: Path, *, cluster: ClusterAccess, store: RunStore, model: str, rows: int = SCORED_ROWS
+    config: Path, *, cluster: Cluster, model: str, rows: int = SCORED_ROWS
 ) -> RunRecord:
     """Submit a scoring of the first held-out rows; `model` is a change such as `model.run=ID`.
 
@@ -178,7 +176,7 @@ def submit_scoring(
     engine = "vllm" if score_env.ready() else "transformers"
     overrides = [model, f"engine.type={engine}", f"input.limit={rows}", "evaluation.samples=2"]
     wanted = from_config(config, overrides=overrides, workspace=config.parent)
-    return submit(cluster, wanted, store=store)
+    return submit(cluster, wanted)
 
 
 def start_demo(
@@ -198,7 +196,7 @@ def start_demo(
     up(template, path=path, progress=progress, backend=backend)
     prepare_model(model_of(config), progress=progress)
     cluster = find(CLUSTER, backend=backend)
-    return submit_demo(config, cluster=cluster, store=backend.store, max_steps=max_steps)
+    return submit_demo(config, cluster=cluster, max_steps=max_steps)
 
 
 def model_of(config: Path) -> str:

@@ -1,9 +1,10 @@
-"""Operations on one run: follow, read its log, stop, retry, delete."""
+"""A run: its state, its log, stop, retry and delete; works with and without its cluster."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
+from typing import Self
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import (
@@ -21,10 +22,11 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.deletion import DeletionPreview, preview
 from llmops_kernel.store.garbage import Garbage, clear_killed_deletes, find, remove
 from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.record.record import Attempt, RunRecord
 
@@ -42,58 +44,64 @@ def start_words(info: ClusterInfo) -> str:
     return "; ".join(filter(None, [f"fork server: {info.warm}", cold]))
 
 
-class RunAccess:
-    """One run of a store. Asks the run's cluster only where it must."""
+class Run:
+    """A run of a store. Asks the run's cluster only where it must."""
 
     def __init__(
         self, backend: Backend, run_id: str, *, provider: ClusterProvider | None = None
     ) -> None:
         self.id = run_id
-        self.store = backend.store
         self._backend = backend
+        self._store = backend.store
         self._provider = provider
+
+    # What is known
 
     @cached_property
     def record(self) -> RunRecord:
-        return self.store.record(self.id)
+        """Return what was submitted, from where and by whom; it never changes."""
+        return self._store.record(self.id)
 
     @property
     def attempts(self) -> list[Attempt]:
-        return self.store.attempts(self.id)
-
-    # State
+        return self._store.attempts(self.id)
 
     @cached_property
-    def source(self) -> Follower:
+    def _source(self) -> Follower:
         """The follower from which this object reads the run's state."""
         return self.follower()
 
     @property
+    def view(self) -> RunView:
+        """Return what the journal shows so far: state, steps, evaluations, phases, figures."""
+        self._source.poll()
+        return self._source.view
+
+    @property
     def state(self) -> RunState:
-        self.source.poll()
-        view = self.source.view
+        view = self.view
         # Until a new attempt has reported anything, the view still shows the end of the last one.
-        return "PENDING" if view.is_terminal and not self.source.is_over else view.state
+        return "PENDING" if view.is_terminal and not self._source.is_over else view.state
 
-    def is_over(self) -> bool:
-        self.source.poll()
-        return self.source.is_over
-
-    def settle(self) -> None:
-        """Check with the cluster whether the run has ended unobserved, and save its log."""
-        provider = self.find_provider()
-        if provider is not None:
-            Observer(self.store, self.id, provider=provider).check()
+    @property
+    def has_ended(self) -> bool:
+        """Return True once it succeeded, failed or was stopped."""
+        return self.state in TERMINAL
 
     def require_ended(self) -> None:
         """Raise RunStateError while the run has not ended: it cannot be deleted."""
         with suppress(ClusterError):
-            self.settle()
-        if self.attempts and self.state not in TERMINAL:
+            self._settle()
+        if self.attempts and not self.has_ended:
             raise RunStateError(
                 f"Run {self.id} is {self.state}; only a run that has ended can be deleted",
                 remedy=f"stop it first (llmops stop {self.id}) and wait until it has ended",
             )
+
+    def _settle(self) -> None:
+        """Check with the cluster whether the run has ended unobserved, and save its log."""
+        if (provider := self._find_provider()) is not None:
+            Observer(self._store, self.id, provider=provider).check()
 
     def follower(self, *, max_cells: int | None = None) -> Follower:
         """Return a new source of events: two views must not take each other's events.
@@ -101,18 +109,18 @@ class RunAccess:
         It also notices when the driver or the cluster died without reporting it. With
         `max_cells` its view holds so many numbers, those that a screen can show.
         """
-        provider = self.find_provider()
+        provider = self._find_provider()
         if provider is None:
-            return Follower(self.store, self.id, max_cells=max_cells)
+            return Follower(self._store, self.id, max_cells=max_cells)
         observer = Observer(
-            self.store,
+            self._store,
             self.id,
             provider=provider,
             on_info=lambda info: setattr(follower.view, "cluster_says", start_words(info)),
         )
         # Called in the follower's thread: it may take seconds, or fail now and work later.
         follower = Follower(
-            self.store,
+            self._store,
             self.id,
             connection=lambda: provider.connect(self._full_cluster_name()),
             on_silence=observer.nudge,
@@ -120,11 +128,14 @@ class RunAccess:
         )
         return follower
 
+    def close(self) -> None:
+        """Stop reading the journal, and the thread that fetches it from the cluster."""
+        self._source.close()
+
     def ask_about_start(self) -> None:
-        """Put what the cluster reports of its fork server into the view of a run that starts."""
-        self.source.poll()
-        view, provider = self.source.view, self.find_provider()
-        if provider is None or self.source.is_over or view.rows:
+        """Ask the cluster why the run has not begun yet; its view then says it."""
+        view, provider = self.view, self._find_provider()
+        if provider is None or self._source.is_over or view.rows:
             return
         with suppress(LLMOpsError):
             view.cluster_says = start_words(provider.get(self._full_cluster_name()))
@@ -132,9 +143,9 @@ class RunAccess:
     # Log
 
     def log(self, attempt: int | None = None) -> LogText:
-        """Return the log of an attempt, by default the newest.
+        """Return the log of an attempt (default the newest), to be read in parts and searched.
 
-        Raises RunNotFoundError for an unknown attempt, and ClusterError when the run has not
+        Raises RunNotFoundError for an unknown attempt, and a ClusterError when the run has not
         ended and its cluster does not answer.
         """
         attempts = self.attempts
@@ -146,81 +157,89 @@ class RunAccess:
                 f"Run {self.id} has no attempt {attempt}",
                 remedy=f"use one of: {', '.join(str(a.number) for a in attempts)}",
             )
-        on_disk = log_on_disk(self.store.folder(self.id), self.record, chosen)
+        on_disk = log_on_disk(self._store.folder(self.id), self.record, chosen)
         return on_disk if on_disk is not None else self._log_of_cluster(chosen)
 
     def _log_of_cluster(self, attempt: Attempt) -> LogText:
         try:
-            with self.cluster(attempt.cluster).client() as client:
+            with self._cluster(attempt.cluster).client() as client:
                 return log_over_http(client, attempt)
         except ClusterError:
-            if not self.source.is_over:
+            if not self._source.is_over:
                 raise
             return LogText(b"")
 
-    # Actions
+    # What can be done
 
-    def stop(self) -> bool:
-        """Request a stop and return at once; False when the run had already ended."""
+    def stop(self) -> None:
+        """Request a stop and return at once; the run saves a checkpoint first.
+
+        Does nothing when the run has ended.
+        """
         attempts = self.attempts
-        if not attempts or self.is_over():
-            return False
-        with self.cluster(attempts[-1].cluster).client() as client:
-            return stop_run(self.store, self.id, client=client)
+        if attempts and not self.has_ended:
+            with self._cluster(attempts[-1].cluster).client() as client:
+                stop_run(self._store, self.id, client=client)
 
-    def retry(self) -> Attempt:
-        """Start a new attempt from the last checkpoint. Raises RunStateError while it runs."""
-        cluster = self.cluster(self.record.cluster)
-        self.settle()
+    def retry(self) -> Self:
+        """Start a new attempt of the same config and code, from the last checkpoint.
+
+        Raises RunStateError while the run has not ended.
+        """
+        cluster = self._cluster(self.record.cluster)
+        self._settle()
         info = cluster.ready_info()
         with cluster.client() as client:
-            return retry_run(self.store, self.id, cluster=info, client=client)
+            retry_run(self._store, self.id, cluster=info, client=client)
+        return self
 
     def deletion(self) -> DeletionPreview:
-        """Return what `delete` would remove and keep."""
-        return preview(self.store, self.id)
+        """Return what `delete` would remove, and what it would keep."""
+        return preview(self._store, self.id)
 
     def delete(self) -> None:
-        """Remove the run's folder and its chats. Raises RunStateError while it has not ended."""
+        """Remove the run's folder: record, journal, logs, checkpoints and outputs in it.
+
+        The turns of its chats are removed with it. Raises RunStateError while the run has not
+        ended.
+        """
         self.require_ended()
-        self.source.close()
+        self.close()
         self._delete_chats()
-        self.store.delete(self.id)
-        clear_killed_deletes(self.store)
+        self._store.delete(self.id)
+        clear_killed_deletes(self._store)
 
     def _delete_chats(self) -> None:
         """Remove the turns of chats with this run: no list shows them. One that runs is kept."""
-        for turn in self.store.run_ids(hidden=True):
+        for turn in self._store.run_ids(hidden=True):
             with suppress(RunNotFoundError, RunStateError, StoreError):
                 if not turn.startswith("chat-"):
                     continue  # Not read: there may be thousands of others.
-                record = self.store.record(turn)
+                record = self._store.record(turn)
                 is_chat = record.hidden and issubclass(kind_named(record.kind).view, ChatView)
                 if not is_chat or record.config.get("run") != self.id:
                     continue
-                if self.store.view(turn).is_terminal:
-                    self.store.delete(turn)
+                if self._store.view(turn).is_terminal:
+                    self._store.delete(turn)
                 else:  # Its cluster may know of its end.
-                    RunAccess(self._backend, turn).delete()
+                    Run(self._backend, turn).delete()
 
-    # Cluster
-
-    def find_provider(self) -> ClusterProvider | None:
+    def _find_provider(self) -> ClusterProvider | None:
         """Return the provider of the run's cluster; None when this version has no such one."""
         if self._provider is None:
             self._provider = self._backend.provider_named(self.record.provider)
         return self._provider
 
-    def cluster(self, name: str) -> ClusterAccess:
+    def _cluster(self, name: str) -> Cluster:
         """Return a cluster of the run's provider. Raises ClusterNotFoundError without one."""
-        provider = self.find_provider()
+        provider = self._find_provider()
         if provider is None:
             raise ClusterNotFoundError(
                 f"Run {self.id} ran on a {self.record.provider!r} cluster, which this "
                 "installation does not support",
                 remedy="install the version of llmops-kernel that submitted it",
             )
-        return ClusterAccess(name, provider=provider)
+        return Cluster(name, provider=provider, backend=self._backend)
 
     def _full_cluster_name(self) -> str:
         attempts = self.attempts

@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.reading.overrides import Overrides
 from llmops_kernel.jobs.outputs.loss import about_outputs
-from llmops_kernel.jobs.submit import submit_run
+from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.files import program_of, run_kind_of
-from llmops_kernel.kinds.kind import RunKind, load_attribute
+from llmops_kernel.kinds.kind import load_attribute
 from llmops_kernel.kinds.reading import ConfigLike, combined, kind_of, load
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.kinds.request import RunRequest, request_of
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
 from llmops_kernel.store.record.record import RunRecord
-from llmops_kernel.store.store import RunStore
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """What is submitted: checked, with the folder that is uploaded."""
-
-    request: RunRequest
-    workspace: Path
-    """Folder of code and data; relative paths of the config start here."""
-    config_path: str | None = None
-    """Where the config came from; stored in the run record."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Changes, as they were written, for the record."""
-    parent: str | None = None
-    """Id of the run that is submitted again."""
-    hidden: bool = False
-    """Whether lists leave the run out unless asked for."""
-    env_vars: Mapping[str, str] | None = None
-    """Environment variables of this one attempt."""
-    checks: bool = True
-    """Whether rows are tried before a run that has to wait; False: its config was checked."""
-    prepares: bool = True
-    """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
 
 
 def from_config(
@@ -65,7 +39,8 @@ def from_config(
     changes = combined(overrides, settings or {})
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     return Submission(
-        request=_request(kind_of(config), load(config, changes, workspace=root)),
+        kind=kind_of(config).name,
+        config=load(config, changes, workspace=root),
         workspace=root,
         config_path=_shown_path(path, root),
         overrides=as_mapping(changes),
@@ -79,7 +54,8 @@ def from_text(
     kind = run_kind_of(name)
     config = reading.from_text(kind, text, overrides, name=name, workspace=workspace)
     return Submission(
-        request=_request(kind, config),
+        kind=kind.name,
+        config=config,
         workspace=workspace,
         config_path=config_path,
         overrides=as_mapping(overrides),
@@ -103,7 +79,8 @@ def from_run(
         else reading.from_text(kind, text, changes, name="the edited config")
     )
     return Submission(
-        request=_request(kind, config),
+        kind=kind.name,
+        config=config,
         workspace=Path(workspace or record.workspace_root),
         config_path=record.config_path,
         overrides=as_mapping(changes),
@@ -112,39 +89,25 @@ def from_run(
 
 
 def submit(
-    cluster: ClusterAccess,
-    submission: Submission,
-    *,
-    store: RunStore,
-    progress: Progress | None = None,
+    cluster: Cluster, submission: Submission, *, progress: Progress | None = None
 ) -> RunRecord:
     """Submit to a cluster and return as soon as Ray has accepted the job.
 
     What the kind needs on this machine is made first: of a scoring vLLM's own environment, once
     and in minutes. Raises MissingDependencyError.
     """
-    request = completed(submission.request, store)
-    kind = kind_named(request.kind)
+    store, kind = cluster.backend.store, kind_named(submission.kind)
+    if kind.complete:
+        config = load_attribute(kind.complete)(submission.config, store)
+        submission = replace(submission, config=config)
     info = cluster.ready_info(progress=progress)
     waits = info.jobs_running and cluster.provider.shares_disk
     if submission.checks and waits and kind.config_file:
-        config = reading.from_record(kind, request.config)
-        check_before(config, submission.workspace, progress=progress)
+        check_before(submission.config, submission.workspace, progress=progress)
     if kind.prepare and submission.prepares:
-        load_attribute(kind.prepare)(request.config, cluster.provider, progress=progress)
+        load_attribute(kind.prepare)(submission.config, cluster.provider, progress=progress)
     with cluster.client(progress=progress) as client:
-        record, _ = submit_run(
-            store=store,
-            cluster=info,
-            client=client,
-            request=request,
-            workspace=submission.workspace,
-            config_path=submission.config_path,
-            overrides=submission.overrides,
-            parent=submission.parent,
-            hidden=submission.hidden,
-            env_vars=submission.env_vars,
-        )
+        record, _ = submit_run(submission, store=store, cluster=info, client=client)
     if progress is not None and record.left_out:
         progress(left_out_line(record.left_out))
     if progress is not None and (line := _about_ignored(record)):
@@ -175,23 +138,9 @@ def preview(submission: Submission) -> Workspace:
     return scan(submission.workspace.resolve())
 
 
-def completed(request: RunRequest, store: RunStore) -> RunRequest:
-    """Fill in what the kind finds in the store, before a cluster is asked for anything."""
-    kind = kind_named(request.kind)
-    if not kind.complete:
-        return request
-    config = reading.from_record(kind, request.config)
-    filled: RunConfig = load_attribute(kind.complete)(config, store)
-    return _request(kind, filled)
-
-
 def cold_start(reason: str) -> dict[str, str]:
     """Return environment variables of an attempt whose processes must start cold."""
     return {REFUSE_ENV_VAR: reason}
-
-
-def _request(kind: RunKind, config: RunConfig) -> RunRequest:
-    return request_of(config, name=config.name, kind=kind.name)
 
 
 def changes_in(words: Sequence[str], path: Path) -> Overrides:

@@ -29,9 +29,8 @@ from llmops_kernel.providers.capabilities import (
 )
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend, current
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.new_file import write_new
-from llmops_kernel.store.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,13 @@ def roles(
     return provider.roles(loaded, subject=subject, namespace=namespace, cluster_wide=cluster_wide)
 
 
-def cluster_of(template: str | Path, *, backend: Backend | None = None) -> ClusterAccess:
+def cluster_of(template: str | Path, *, backend: Backend | None = None) -> Cluster:
     """Return the cluster that a template describes. Raises ConfigError."""
-    loaded = load_cluster_template(template)
-    return ClusterAccess(loaded.name, provider=(backend or current()).provider_for(loaded))
+    loaded, backend = load_cluster_template(template), backend or current()
+    return Cluster(loaded.name, provider=backend.provider_for(loaded), backend=backend)
 
 
-def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEffect:
+def effect(cluster: Cluster, template: str | Path | None = None) -> EditEffect:
     """Return what `apply` would change: restarts, stopped jobs.
 
     `template` defaults to the one with the cluster's own name.
@@ -103,18 +102,17 @@ def effect(cluster: ClusterAccess, template: str | Path | None = None) -> EditEf
     return editor_of(cluster.provider).effect(loaded, name=cluster.name)
 
 
-def require_possible(cluster: ClusterAccess, effect: EditEffect, *, force: bool) -> None:
+def require_possible(cluster: Cluster, effect: EditEffect, *, force: bool) -> None:
     """Raise ClusterStateError for what `apply` refuses, before anybody is asked to confirm it."""
     require_applicable(effect, cluster=cluster.name, force=force)
 
 
 def apply(
-    cluster: ClusterAccess,
+    cluster: Cluster,
     template: str | Path | None = None,
     *,
     force: bool = False,
     lose_history: bool = False,
-    store: RunStore | None = None,
 ) -> ClusterInfo:
     """Change a cluster to what a template says. Where that ends its head, runs are archived first.
 
@@ -129,7 +127,7 @@ def apply(
         archive_runs(
             cluster.provider,
             cluster.name,
-            store=store,
+            store=cluster.backend.store,
             force=lose_history,
             without="`--lose-history` (`lose_history=True`)",
         )
@@ -159,7 +157,7 @@ def init(name: str, *, kind: str = "kuberay", force: bool = False) -> Path:
     return path
 
 
-def _own_name(cluster: ClusterAccess) -> str:
+def _own_name(cluster: Cluster) -> str:
     return cluster.name.rpartition("/")[2]
 
 

@@ -52,7 +52,15 @@ class JournalCallback(TrainerCallback):
         experts: ExpertCounts | None = None,
         stream: StreamProgress | None = None,
         data: DataIdentity | None = None,
+        engine: Callable[[], str] = lambda: "",
+        verify: Callable[[], dict[str, str]] = dict,
+        optimizer_states: Callable[[], str] = lambda: "unknown",
     ) -> None:
+        """`engine` returns the class of the wrapped model, once the Trainer has prepared it.
+
+        `verify` returns what was found to run as the config asks for; it raises TrainingError.
+        `optimizer_states` returns the dtypes of the optimizer's states, after the first step.
+        """
         self._context = context
         self._config = config
         self._timer = timer
@@ -67,17 +75,12 @@ class JournalCallback(TrainerCallback):
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
+        self._engine, self._verify, self._optimizer_states = engine, verify, optimizer_states
         self.stopped = False
-        self.engine: Callable[[], str] = lambda: ""
-        """Class of the wrapped model; known once the Trainer has prepared it."""
-        self.verify: Callable[[], dict[str, str]] = dict
-        """Checks that what was asked for is what will run; raises TrainingError."""
-        self.optimizer_states: Callable[[], str] = lambda: "unknown"
-        """Their dtypes; known after the first step."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start event: the engine is ready, and is what the config asks for."""
-        verified = self.verify()
+        verified = self._verify()
         words = "; ".join(
             found if name == "engine" else f"{name} {found}" for name, found in verified.items()
         )
@@ -85,7 +88,7 @@ class JournalCallback(TrainerCallback):
         update = {
             "total_steps": state.max_steps,
             "first_step": state.global_step + 1,
-            "engine": self.engine(),
+            "engine": self._engine(),
             "verified": verified,
         }
         self._restart(update)
@@ -146,7 +149,7 @@ class JournalCallback(TrainerCallback):
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s)
             )
             if is_first:
-                detail = f"optimizer states {self.optimizer_states()}"
+                detail = f"optimizer states {self._optimizer_states()}"
                 self._context.emit(PhaseEvent(name="first_step", state="end", detail=detail))
         self._guard.check_step(
             state.global_step, loss=logs["loss"], grad_norm=logs.get("grad_norm")

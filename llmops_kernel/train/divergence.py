@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DivergedError
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.train.context import WorkerContext
 
-Evaluate = Callable[[Any, int], dict[str, float]]
-"""(model, step) -> metrics"""
 MAX_SKIPPED_IN_A_ROW = 10
 """Once the weights themselves are broken, skipping steps does not repair them."""
 
@@ -61,16 +58,6 @@ class DivergenceGuard:
         if self._policy == "stop":
             raise self._error(f"{self._broken} after step {step}.")
         self._warn_once(step)
-
-    def checked(self, evaluate: Evaluate) -> Evaluate:
-        """Return `evaluate` with `check_evaluation` called on its result."""
-
-        def checked(model: Any, step: int) -> dict[str, float]:
-            metrics = evaluate(model, step)
-            self.check_evaluation(step, metrics)
-            return metrics
-
-        return checked
 
     def check_end(self, step: int) -> None:
         """Raise DivergedError if the last step or the last evaluation is not finite."""

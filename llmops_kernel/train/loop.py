@@ -27,14 +27,14 @@ from llmops_kernel.train.checkpoints.store import wait_for_hashes
 from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
-from llmops_kernel.train.data.dataset import Dataset, load_dataset
+from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.identity import DataIdentity, division_of
 from llmops_kernel.train.data.sources import fetch, is_hub_id
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
-from llmops_kernel.train.hooks import Hooks, call, load_hooks
+from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.attention_kernel import kernels
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
@@ -48,7 +48,6 @@ from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenize
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import (
-    Chosen,
     Grouping,
     choose,
     resolve_dtype,
@@ -71,138 +70,367 @@ def train(config: TrainingConfig, context: WorkerContext) -> Outcome:
 
     Raises TrainingError or a subclass for what the user can fix, and other exceptions unchanged.
     """
-    check_worker(config, use_gpu=context.use_gpu)
-    config, precision = resolve_dtype(config, context)
-    set_seed(config.seed)
-    if not context.use_gpu:
-        device.use_cpu_threads(context.local_world_size)
-    hooks = load_hooks(_hooks_file(config, context))
-    # Joining the group loads these operations: compiled before, they have a phase of their own
-    # and a killed compilation cannot block this one.
-    compile_for(config, context)
-    with context.phase("process_group"):
-        # Before the model: ZeRO-3 shards weights while they are loaded and reads its settings here.
-        arguments = training_arguments(config, folder=context.folder, use_gpu=context.use_gpu)
-        _ = arguments.device
-        strategy(config).join(arguments)
-    _check_stop(context, arguments.device)
-    resume = resume_path(context)  # Before the data, which is divided as it was then.
-    found = _origin(config, hooks, context)
-    kept = KeptTokenizer.of(found.tokenizer, found.config, context)
-    tokenizer = _from_hub(found, context, kept)
-    with context.phase("data") as details:
-        tokenizer = tokenizer or kept.tokenizer(found.tokenizer, found.config, details.append)
-        given = {"tokenizer": tokenizer, "division": division_of(resume)}
-        data = load_dataset(config, hooks=hooks, context=context, **given)
-        details.append(data.detail)
-    _check_stop(context, arguments.device)
-    network = _network(found, hooks, context)
-    set_answer_ends(network, tokenizer)  # It is saved with each checkpoint and the result.
-    _check_stop(context, arguments.device)
-    try:
-        with own_numbers(is_main=context.is_main, warn=context.emit) as numbers:
-            parts = _Parts(
-                hooks, tokenizer, kept, data, network, arguments, precision, numbers, found
+    return TrainingSession(config, context).run()
+
+
+class TrainingSession:
+    """One training on this worker. Its methods stand in the order in which `run` calls them."""
+
+    def __init__(self, config: TrainingConfig, context: WorkerContext) -> None:
+        self.config, self.context = config, context
+
+    def run(self) -> Outcome:
+        """Train, evaluate and save."""
+        self.prepare_process()
+        self.join_group()
+        self.check_stop()
+        self.resume = resume_path(self.context)  # Before the data, which is divided as it was then.
+        self.load_data()
+        self.check_stop()
+        self.load_model()
+        self.check_stop()
+        try:
+            with own_numbers(is_main=self.context.is_main, warn=self.context.emit) as numbers:
+                self.build_trainer(numbers)
+                self.restore_rows()
+                return self.train()
+        finally:
+            if self.data.stream is not None:  # Its thread must not outlive the interpreter.
+                self.data.stream.rows.close()
+
+    def prepare_process(self) -> None:
+        """Settle the dtype, the seed and the user's hooks."""
+        context = self.context
+        check_worker(self.config, use_gpu=context.use_gpu)
+        self.config, self.precision = resolve_dtype(self.config, context)
+        set_seed(self.config.seed)
+        if not context.use_gpu:
+            device.use_cpu_threads(context.local_world_size)
+        self.hooks = load_hooks(self._hooks_file())
+
+    def _hooks_file(self) -> Path | None:
+        name = self.config.hooks.file
+        if name is None:
+            return None
+        # Only from the submitted workspace: the client's own copy may have changed since.
+        return find(name, (self.context.workspace,)) or self.context.workspace / name
+
+    def join_group(self) -> None:
+        """Connect this worker with the others."""
+        # Joining the group loads these operations: compiled before, they have a phase of their own
+        # and a killed compilation cannot block this one.
+        compile_for(self.config, self.context)
+        with self.context.phase("process_group"):
+            # Before the model: ZeRO-3 shards weights while they are loaded and reads its settings
+            # here.
+            self.arguments = training_arguments(
+                self.config, folder=self.context.folder, use_gpu=self.context.use_gpu
             )
-            outcome = _fit(config, context, parts, resume)
-    finally:
-        if data.stream is not None:  # Its thread must not outlive the interpreter.
-            data.stream.rows.close()
-    return outcome
+            _ = self.arguments.device
+            strategy(self.config).join(self.arguments)
 
+    def check_stop(self) -> None:
+        """Raise StopRequestedError on every worker if a stop was requested before step 1."""
+        stop = self.context.is_main and self.context.stop_requested()
+        asked = torch.tensor([int(stop)], device=self.arguments.device)
+        if is_group() and dist.get_world_size() > 1:
+            dist.broadcast(asked, src=0)
+        if asked.item():
+            raise StopRequestedError
 
-def _origin(config: TrainingConfig, hooks: Hooks, context: WorkerContext) -> Origin:
-    roots = _roots(context)
-    source = model_source(config.model.id, roots=roots, cache=context.cache)
-    if hooks.build_model is not None:
-        return Origin(source, config)
-    return origin(source, config, roots=roots, cache=context.cache)
+    def load_data(self) -> None:
+        """Find the model, and load its tokenizer and the rows."""
+        self.origin = self._find_origin()
+        files, config = self.origin.tokenizer, self.origin.config
+        self.tokenizer_cache = KeptTokenizer.of(files, config, self.context)
+        tokenizer = self._fetch_from_hub()
+        with self.context.phase("data") as details:
+            self.tokenizer = tokenizer or self.tokenizer_cache.tokenizer(
+                files, config, details.append
+            )
+            self.data = load_dataset(
+                self.config,
+                hooks=self.hooks,
+                context=self.context,
+                tokenizer=self.tokenizer,
+                division=division_of(self.resume),
+            )
+            details.append(self.data.detail)
 
+    def _find_origin(self) -> Origin:
+        config, roots, cache = self.config, self._roots, self.context.cache
+        source = model_source(config.model.id, roots=roots, cache=cache)
+        if self.hooks.build_model is not None:
+            return Origin(source, config)
+        return origin(source, config, roots=roots, cache=cache)
 
-def _network(found: Origin, hooks: Hooks, context: WorkerContext) -> Any:
-    with context.phase("model_load") as details:
-        keeping = Keeping.of(found.weights, found.config, context)
-        if found.adapter is not None:
-            done = "trained further" if found.config.method.saves == "adapter" else "merged into it"
-            details.append(f"base model {found.config.model.id}, its adapter is {done}")
-        return model.load_model(
-            found.weights,
-            found.config,
-            hooks,
-            keeping=keeping,
-            say=details.append,
-            adapter=found.adapter,
+    @property
+    def _roots(self) -> tuple[Path, ...]:
+        return (self.context.workspace, *self.context.fallback_workspaces)
+
+    def _fetch_from_hub(self) -> Any:
+        """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
+
+        Return the tokenizer; None if the model is on disk.
+        """
+        files, config = self.origin.tokenizer, self.origin.config
+        is_local = Path(files).is_dir()
+        data = config.data
+        named = [(source.path, source.train_split or data.train_split) for source in data.sources]
+        named += [] if data.eval is None else [(data.eval, data.eval_split)]
+        remote = [(name, split) for name, split in named if is_hub_id(name, self._roots)]
+        if is_local and not remote:
+            return None
+        with self.context.phase("hub") as details:
+            for name, split in remote:
+                fetch(name, split)
+            if is_local:
+                return None
+            return self.tokenizer_cache.tokenizer(files, config, details.append)
+
+    def load_model(self) -> None:
+        """Load the weights, or build the model of the user's hook."""
+        found = self.origin
+        with self.context.phase("model_load") as details:
+            keeping = Keeping.of(found.weights, found.config, self.context)
+            if found.adapter is not None:
+                is_kept = found.config.method.saves == "adapter"
+                done = "trained further" if is_kept else "merged into it"
+                details.append(f"base model {found.config.model.id}, its adapter is {done}")
+            self.model = model.load_model(
+                found.weights,
+                found.config,
+                self.hooks,
+                keeping=keeping,
+                say=details.append,
+                adapter=found.adapter,
+            )
+        set_answer_ends(self.model, self.tokenizer)  # Saved with each checkpoint and the result.
+
+    def build_trainer(self, numbers: OwnNumbers) -> None:
+        """Make the Trainer and what it calls: collator, evaluation, journal, checks."""
+        self._check_tokens()
+        self.context.emit(PhaseEvent(name="engine", state="begin"))
+        timer, flops = StepTimer(), self._step_flops()
+        self.chosen = choose(
+            self.config,
+            self.model,
+            self.data.sample,
+            precision=self.precision,
+            use_gpu=self.context.use_gpu,
+        )
+        self.guard = DivergenceGuard(self.context, self.config)
+        self.trainer = self._trainer(timer)
+        self.evaluator = self._evaluator() if self._evaluates else None
+        if repeated := self.trainer.num_repeated:
+            self.context.emit(_repeats(repeated, type(self.model).__name__))
+        self.identity = DataIdentity(
+            self.data,
+            source=self.config.data.train_words,
+            is_formatted=self.hooks.format_example is not None,
+        )
+        self.journal = self._journal(timer, flops, numbers)
+        self.trainer.add_callback(self.journal)
+
+    def _check_tokens(self) -> None:
+        """Raise ModelError for tokens of prompts without an embedding; collators check the rows."""
+        prompts = (*self.data.prompts, *self.data.own_prompts)
+        tokens = (token for prompt in prompts for token in prompt.input_ids)
+        if error := too_large(self.tokenizer, model.count_embeddings(self.model), tokens):
+            raise error
+
+    def _step_flops(self) -> StepFlops | None:
+        """Count on rank 0, while the model is as it was loaded: the Trainer wraps it."""
+        if not self.context.is_main:
+            return None
+        dtype, where = self.config.model.dtype, self.arguments.device
+        return StepFlops(
+            self.model,
+            checkpointing=self.config.parallelism.gradient_checkpointing,
+            kernels=kernels(self.model, attention_names(self.model), dtype, where),
+            cache=self.context.cache,
         )
 
-
-def _check_stop(context: WorkerContext, where: torch.device) -> None:
-    """Raise StopRequestedError on every worker if a stop was requested before the first step."""
-    asked = torch.tensor([int(context.is_main and context.stop_requested())], device=where)
-    if is_group() and dist.get_world_size() > 1:
-        dist.broadcast(asked, src=0)
-    if asked.item():
-        raise StopRequestedError
-
-
-@dataclass(frozen=True)
-class _Parts:
-    hooks: Hooks
-    tokenizer: Any
-    kept: KeptTokenizer
-    data: Dataset
-    network: Any
-    arguments: Any
-    precision: str
-    """Why it computes in `model.dtype`; empty if the config names the format."""
-    numbers: OwnNumbers
-    origin: Origin
-
-
-def _fit(
-    config: TrainingConfig, context: WorkerContext, parts: _Parts, resume: Path | None
-) -> Outcome:
-    _check_tokens(parts)
-    context.emit(PhaseEvent(name="engine", state="begin"))
-    timer, flops = StepTimer(), _step_flops(config, context, parts)
-    chosen = choose(
-        config,
-        parts.network,
-        parts.data.sample,
-        precision=parts.precision,
-        use_gpu=context.use_gpu,
-    )
-    evaluator = _evaluator(config, context, parts, _collator(parts, chosen, padding_free=False))
-    guard = DivergenceGuard(context, config)
-    evaluate = guard.checked(evaluator) if evaluator else None
-    trainer = _trainer(config, parts, chosen, timer, evaluate)
-    if repeated := trainer.num_repeated:
-        context.emit(_repeats(repeated, type(parts.network).__name__))
-    is_formatted = parts.hooks.format_example is not None
-    identity = DataIdentity(parts.data, source=config.data.train_words, is_formatted=is_formatted)
-    journal = _journal_callback(config, context, parts, timer, flops, guard, chosen, identity)
-    _connect(journal, trainer, config, parts)
-    if evaluator is not None:
-        evaluator.accelerator = trainer.accelerator
-    if resume is not None:
-        identity.check(resume, context)
-        if parts.data.stream is not None:
-            parts.data.stream.progress.resume(resume, step_of(resume.name) or 0)
-    _follow_rows(config, trainer, parts.data)
-    parts.arguments.eval_on_start = bool(
-        evaluator and config.evaluation.at_start and resume is None
-    )
-    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    step = trainer.state.global_step
-    if not journal.stopped:
-        metrics = (
-            evaluate(trainer.model_wrapped, step) if evaluate and config.evaluation.at_end else {}
+    def _trainer(self, timer: StepTimer) -> LoopTrainer:
+        collator = self._collator(padding_free=self.chosen.padding_free)
+        trainer = LoopTrainer(
+            model=self.model,
+            args=self.arguments,
+            train_dataset=self.data.train,
+            data_collator=collator,
+            processing_class=self.tokenizer,
+            timer=timer,
+            evaluate_with=self._evaluate if self._evaluates else None,
+            skip_nan_steps=self.config.training.on_nan == "skip",
+            group=Grouping(collator) if self.chosen.group_by_length else None,
+            has_blank_rows=self.data.stream is not None,
+            callbacks=list(call(self.hooks.callbacks)) if self.hooks.callbacks else None,
         )
-        guard.check_end(step)
-        _save(config, context, parts, trainer, metrics)
-    wait_for_hashes()
-    if context.is_main and not context.use_gpu:
-        journal.take_peak(device.raise_cpu_peak(config.model.dtype, context.cache))
-    return Outcome(last_step=step, stopped=journal.stopped)
+        trainer.add_callback(KeepAfterFirstStep(self.tokenizer_cache))
+        # It prints each step to the log, under Ray twice; the journal has the steps.
+        trainer.remove_callback(PrinterCallback)
+        return trainer
+
+    def _collator(self, *, padding_free: bool) -> Collator:
+        vocabulary = model.count_embeddings(self.model)
+        return Collator(
+            too_large=partial(too_large, self.tokenizer, vocabulary),
+            vocabulary=vocabulary,
+            pad_token_id=self.tokenizer.pad_token_id,
+            pad_to_multiple_of=self.chosen.pad_to_multiple_of,
+            label_logits=self.chosen.label_logits,
+            padding_free=padding_free,
+        )
+
+    @property
+    def _evaluates(self) -> bool:
+        return bool(self.data.eval or self.data.own_prompts)
+
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(
+            examples=self.data.eval,
+            prompts=self.data.prompts,
+            own_prompts=self.data.own_prompts,
+            tokenizer=self.tokenizer,
+            collator=self._collator(padding_free=False),
+            hooks=self.hooks,
+            config=self.config,
+            context=self.context,
+            accelerator=self.trainer.accelerator,
+        )
+
+    def _evaluate(self, network: Any, step: int) -> dict[str, float]:
+        """Evaluate and return the metrics; none without rows. Raises DivergedError."""
+        if self.evaluator is None:
+            return {}
+        metrics = self.evaluator(network, step)
+        self.guard.check_evaluation(step, metrics)
+        return metrics
+
+    def _journal(
+        self, timer: StepTimer, flops: StepFlops | None, numbers: OwnNumbers
+    ) -> JournalCallback:
+        parameters = model.count_parameters(self.model)
+        stream = self.data.stream
+        return JournalCallback(
+            self.context,
+            config=self.config,
+            timer=timer,
+            start=self._start_event(parameters),
+            flops=flops,
+            guard=self.guard,
+            numbers=numbers,
+            # Hooks that count would break a compiled graph apart.
+            experts=None if self.config.performance.compile else ExpertCounts.of(self.model),
+            stream=stream.progress if stream else None,
+            data=self.identity,
+            engine=lambda: type(self.trainer.model_wrapped).__name__,
+            verify=lambda: verify(
+                self.trainer, self.config, loaded=parameters, is_own_model=self._is_own_model
+            ),
+            optimizer_states=lambda: optimizer_state_words(self.trainer),
+        )
+
+    @property
+    def _is_own_model(self) -> bool:
+        return self.hooks.build_model is not None
+
+    def _start_event(self, parameters: model.ParameterCount) -> StartEvent:
+        config, context, data = self.config, self.context, self.data
+        measured = None
+        if context.is_main:
+            measured = device.describe(
+                use_gpu=context.use_gpu, dtype=config.model.dtype, cache_root=context.cache
+            )
+        # The other workers wait, so that a first measurement of the CPU is not disturbed.
+        barrier()
+        return StartEvent(
+            total_steps=0,
+            num_workers=context.world_size,
+            global_batch_size=config.training.global_batch_size,
+            device=measured.name if measured else "",
+            dtype=config.model.dtype,
+            peak_flops=measured.peak_flops if measured else None,
+            peak_source=measured.peak_source if measured else "",
+            num_params=parameters.total,
+            num_trainable=parameters.trainable,
+            evaluate_every=(config.evaluation.every_steps or 0) if self._evaluates else 0,
+            evaluates_at_end=config.evaluation.at_end and self._evaluates,
+            save_every=config.checkpoint.every_steps or 0,
+            num_rows=data.num_rows or 0,
+            num_eval_rows=len(data.eval),
+            num_tokens=data.num_tokens or 0,
+            num_skipped=data.num_skipped,
+            node_ids=(context.node_id,) if context.node_id else (),
+            hosts=(context.host,) if context.host else (),
+            versions=installed_versions(),
+            performance="; ".join((*self.chosen.words, *data.words)),
+        )
+
+    def restore_rows(self) -> None:
+        """Continue after the rows of the checkpoint, and let streamed rows decide the steps."""
+        stream, resume = self.data.stream, self.resume
+        if resume is not None:
+            self.identity.check(resume, self.context)
+            if stream is not None:
+                stream.progress.resume(resume, step_of(resume.name) or 0)
+        if stream is None:
+            return
+        self.arguments.max_steps = stream.total_steps
+        self.arguments.train_sampling_strategy = "sequential"
+        self.arguments.dataloader_num_workers = 0
+        if stream.progress.ends_with_rows:
+            schedule = StreamSchedule(
+                warmup=self.config.warmup_steps, by_progress=stream.is_estimate
+            )
+            self.trainer.follow(schedule)
+            stream.progress.follow(schedule)
+
+    def train(self) -> Outcome:
+        """Train to the end or to a stop, then evaluate and save the result."""
+        evaluation, resume = self.config.evaluation, self.resume
+        self.arguments.eval_on_start = bool(
+            self.evaluator and evaluation.at_start and resume is None
+        )
+        self.trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+        step, stopped = self.trainer.state.global_step, self.journal.stopped
+        if not stopped:
+            metrics = self._evaluate(self.trainer.model_wrapped, step) if evaluation.at_end else {}
+            self.guard.check_end(step)
+            self.save(metrics)
+        wait_for_hashes()
+        if self.context.is_main and not self.context.use_gpu:
+            dtype = self.config.model.dtype
+            self.journal.take_peak(device.raise_cpu_peak(dtype, self.context.cache))
+        return Outcome(last_step=step, stopped=stopped)
+
+    def save(self, metrics: dict[str, float]) -> None:
+        """Write the result, with the figures of the training."""
+        trainer = self.trainer
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        figures = {
+            "steps": trainer.state.global_step,
+            "rows": self.data.num_rows,
+            "last training loss": losses[-1] if losses else None,
+            **metrics,
+        }
+        with self.context.phase("save") as details:
+            details += output.save(
+                trainer,
+                tokenizer=self.tokenizer,
+                config=self.config,
+                context=self.context,
+                figures=figures,
+                trained=Trained.of(
+                    trainer,
+                    self.data.sample,
+                    is_own_model=self._is_own_model,
+                    what=self.config.method.saves,
+                ),
+                origin=self.origin,
+            )
+            # No worker may leave (and end the process group) while rank 0 still writes.
+            barrier()
 
 
 def _repeats(count: int, model_name: str) -> WarningEvent:
@@ -212,220 +440,3 @@ def _repeats(count: int, model_name: str) -> WarningEvent:
         remedy="let the model's forward take **kwargs and divide by num_items_in_batch, or give as"
         " many rows as fill the last step",
     )
-
-
-def _check_tokens(parts: _Parts) -> None:
-    """Raise ModelError for tokens without an embedding; each batch is checked when it is made."""
-    prompts = (*parts.data.prompts, *parts.data.own_prompts)
-    asked = (token for one in prompts for token in one.input_ids)
-    if error := too_large(parts.tokenizer, model.count_embeddings(parts.network), asked):
-        raise error
-
-
-def _follow_rows(config: TrainingConfig, trainer: LoopTrainer, data: Dataset) -> None:
-    """Give the steps, the order of the rows and the learning rate to the data, if streamed."""
-    if data.stream is None:
-        return
-    trainer.args.max_steps = data.stream.total_steps
-    trainer.args.train_sampling_strategy = "sequential"
-    trainer.args.dataloader_num_workers = 0
-    if data.stream.progress.ends_with_rows:
-        by_progress = data.stream.is_estimate
-        schedule = StreamSchedule(warmup=config.warmup_steps, by_progress=by_progress)
-        trainer.schedule = data.stream.progress.schedule = schedule
-
-
-def _trainer(
-    config: TrainingConfig, parts: _Parts, chosen: Chosen, timer: StepTimer, evaluate: Any
-) -> LoopTrainer:
-    collator = _collator(parts, chosen, padding_free=chosen.padding_free)
-    trainer = LoopTrainer(
-        model=parts.network,
-        args=parts.arguments,
-        train_dataset=parts.data.train,
-        data_collator=collator,
-        processing_class=parts.tokenizer,
-        timer=timer,
-        evaluate_with=evaluate,
-        skip_nan_steps=config.training.on_nan == "skip",
-        group=Grouping(collator) if chosen.group_by_length else None,
-        has_blank_rows=parts.data.stream is not None,
-        callbacks=list(call(parts.hooks.callbacks)) if parts.hooks.callbacks else None,
-    )
-    trainer.add_callback(KeepAfterFirstStep(parts.kept))
-    # It prints each step to the log, under Ray twice; the journal has the steps.
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def _collator(parts: _Parts, chosen: Chosen, *, padding_free: bool) -> Collator:
-    vocabulary = model.count_embeddings(parts.network)
-    return Collator(
-        too_large=partial(too_large, parts.tokenizer, vocabulary),
-        vocabulary=vocabulary,
-        pad_token_id=parts.tokenizer.pad_token_id,
-        pad_to_multiple_of=chosen.pad_to_multiple_of,
-        label_logits=chosen.label_logits,
-        padding_free=padding_free,
-    )
-
-
-def _connect(journal: JournalCallback, trainer: Any, config: TrainingConfig, parts: _Parts) -> None:
-    trainer.add_callback(journal)
-    loaded = model.count_parameters(parts.network)
-    is_own_model = parts.hooks.build_model is not None
-    journal.engine = lambda: type(trainer.model_wrapped).__name__
-    journal.verify = lambda: verify(trainer, config, loaded=loaded, is_own_model=is_own_model)
-    journal.optimizer_states = lambda: optimizer_state_words(trainer)
-
-
-def _save(
-    config: TrainingConfig, context: WorkerContext, parts: _Parts, trainer: Any, metrics: Any
-) -> None:
-    history = [entry for entry in trainer.state.log_history if "loss" in entry]
-    figures = {
-        "steps": trainer.state.global_step,
-        "rows": parts.data.num_rows,
-        "last training loss": history[-1]["loss"] if history else None,
-        **metrics,
-    }
-    is_own_model = parts.hooks.build_model is not None
-    with context.phase("save") as details:
-        details += output.save(
-            trainer,
-            tokenizer=parts.tokenizer,
-            config=config,
-            context=context,
-            figures=figures,
-            trained=Trained.of(
-                trainer, parts.data.sample, is_own_model=is_own_model, what=config.method.saves
-            ),
-            origin=parts.origin,
-        )
-        # No worker may leave (and end the process group) while rank 0 still writes.
-        barrier()
-
-
-def _evaluates(parts: _Parts) -> bool:
-    return bool(parts.data.eval or parts.data.own_prompts)
-
-
-def _evaluator(
-    config: TrainingConfig, context: WorkerContext, parts: _Parts, collator: Collator
-) -> Evaluator | None:
-    if not _evaluates(parts):
-        return None
-    return Evaluator(
-        examples=parts.data.eval,
-        prompts=parts.data.prompts,
-        own_prompts=parts.data.own_prompts,
-        tokenizer=parts.tokenizer,
-        collator=collator,
-        hooks=parts.hooks,
-        config=config,
-        context=context,
-    )
-
-
-def _step_flops(config: TrainingConfig, context: WorkerContext, parts: _Parts) -> StepFlops | None:
-    """Count on rank 0, while the model is as it was loaded: the Trainer changes and wraps it."""
-    if not context.is_main:
-        return None
-    network, where = parts.network, parts.arguments.device
-    return StepFlops(
-        network,
-        checkpointing=config.parallelism.gradient_checkpointing,
-        kernels=kernels(network, attention_names(network), config.model.dtype, where),
-        cache=context.cache,
-    )
-
-
-def _journal_callback(
-    config: TrainingConfig,
-    context: WorkerContext,
-    parts: _Parts,
-    timer: StepTimer,
-    flops: StepFlops | None,
-    guard: DivergenceGuard,
-    chosen: Chosen,
-    identity: DataIdentity,
-) -> JournalCallback:
-    counted = model.count_parameters(parts.network)
-    return JournalCallback(
-        context,
-        config=config,
-        timer=timer,
-        start=_start_event(config, context, parts, counted).model_copy(
-            update={"performance": "; ".join((*chosen.words, *parts.data.words))}
-        ),
-        flops=flops,
-        guard=guard,
-        numbers=parts.numbers,
-        # Hooks that count would break a compiled graph apart.
-        experts=None if config.performance.compile else ExpertCounts.of(parts.network),
-        stream=parts.data.stream.progress if parts.data.stream else None,
-        data=identity,
-    )
-
-
-def _start_event(
-    config: TrainingConfig, context: WorkerContext, parts: _Parts, counted: model.ParameterCount
-) -> StartEvent:
-    measured = None
-    if context.is_main:
-        measured = device.describe(
-            use_gpu=context.use_gpu, dtype=config.model.dtype, cache_root=context.cache
-        )
-    # The other workers wait, so that a first measurement of the CPU is not disturbed.
-    barrier()
-    return StartEvent(
-        total_steps=0,
-        num_workers=context.world_size,
-        global_batch_size=config.training.global_batch_size,
-        device=measured.name if measured else "",
-        dtype=config.model.dtype,
-        peak_flops=measured.peak_flops if measured else None,
-        peak_source=measured.peak_source if measured else "",
-        num_params=counted.total,
-        num_trainable=counted.trainable,
-        evaluate_every=(config.evaluation.every_steps or 0) if _evaluates(parts) else 0,
-        evaluates_at_end=config.evaluation.at_end and _evaluates(parts),
-        save_every=config.checkpoint.every_steps or 0,
-        num_rows=parts.data.num_rows or 0,
-        num_eval_rows=len(parts.data.eval),
-        num_tokens=parts.data.num_tokens or 0,
-        num_skipped=parts.data.num_skipped,
-        node_ids=(context.node_id,) if context.node_id else (),
-        hosts=(context.host,) if context.host else (),
-        versions=installed_versions(),
-    )
-
-
-def _from_hub(found: Origin, context: WorkerContext, kept: KeptTokenizer) -> Any:
-    """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
-
-    Return the tokenizer; None if the model is on disk.
-    """
-    is_local = Path(found.tokenizer).is_dir()
-    data = found.config.data
-    named = [(one.path, one.train_split or data.train_split) for one in data.sources]
-    named += [] if data.eval is None else [(data.eval, data.eval_split)]
-    remote = [one for one in named if is_hub_id(one[0], _roots(context))]
-    if is_local and not remote:
-        return None
-    with context.phase("hub") as details:
-        for name, split in remote:
-            fetch(name, split)
-        return None if is_local else kept.tokenizer(found.tokenizer, found.config, details.append)
-
-
-def _roots(context: WorkerContext) -> tuple[Path, ...]:
-    return (context.workspace, *context.fallback_workspaces)
-
-
-def _hooks_file(config: TrainingConfig, context: WorkerContext) -> Path | None:
-    name = config.hooks.file
-    if name is None:
-        return None
-    # Only from the submitted workspace: the client's own copy may have changed since.
-    return find(name, (context.workspace,)) or context.workspace / name

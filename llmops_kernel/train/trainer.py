@@ -84,8 +84,11 @@ class LoopTrainer(Trainer):
         self._evaluate_with = evaluate_with
         self._skip_nan_steps = skip_nan_steps
         self._has_blank_rows = has_blank_rows  # of its own, as streamed rows have
-        self.schedule: StreamSchedule | None = None
-        """Set for streamed rows with which the training ends."""
+        self._schedule: StreamSchedule | None = None
+
+    def follow(self, schedule: StreamSchedule) -> None:
+        """Take the learning rate from streamed rows with which the training ends."""
+        self._schedule = schedule
 
     @property
     def num_repeated(self) -> int:
@@ -133,8 +136,8 @@ class LoopTrainer(Trainer):
         DeepSpeed calls this on a copy of the Trainer, which has the same schedule.
         """
         scheduler = super().create_scheduler(num_training_steps, optimizer)
-        if self.schedule is not None and self.schedule not in scheduler.lr_lambdas:
-            self.schedule.replace_in(scheduler, total=num_training_steps)
+        if self._schedule is not None and self._schedule not in scheduler.lr_lambdas:
+            self._schedule.replace_in(scheduler, total=num_training_steps)
         return scheduler
 
     def get_batch_samples(

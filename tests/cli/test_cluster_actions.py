@@ -13,7 +13,13 @@ from llmops_kernel.cli.clusters.details import details, outcome
 from llmops_kernel.cli.console import out
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
-from llmops_kernel.providers.protocol import ActionPreview, ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.providers.protocol import (
+    ActionPreview,
+    ClusterAction,
+    ClusterInfo,
+    ClusterSize,
+    ClusterState,
+)
 from llmops_kernel.services.backend import Backend
 from tests.cli.conftest import Llmops
 from tests.providers.local.test_actions import FULL, defined
@@ -105,8 +111,8 @@ def test_resume_and_scale_report_what_came_of_it(
     asked: list[Any] = []
 
     class Quick(LocalProvider):
-        def _answer(self, name: str, **values: Any) -> ClusterInfo:
-            asked.append(values)
+        def _answer(self, name: str, *sizes: ClusterSize, **values: Any) -> ClusterInfo:
+            asked.append(sizes)
             values["progress"]("Starting Ray")
             return ClusterInfo(
                 name=name, provider="local", state=ClusterState.READY, message="without `env`"
@@ -114,7 +120,7 @@ def test_resume_and_scale_report_what_came_of_it(
 
         resume = scale = _answer
 
-        def check_scale(self, name: str, **numbers: Any) -> None:
+        def check_scale(self, name: str, size: ClusterSize) -> None:
             """Whatever its state is."""
 
         def preview(self, name: str, action: ClusterAction) -> ActionPreview:
@@ -135,4 +141,4 @@ def test_resume_and_scale_report_what_came_of_it(
     assert "Try: llmops scale lab --num-cpus 2 --yes" in reported
     assert len(asked) == 1
     assert llmops("scale", lab, "--num-cpus", "2", "--yes") == 0
-    assert (asked[1]["num_cpus"], asked[1]["num_gpus"]) == (2, None)
+    assert asked[1] == (ClusterSize(num_cpus=2, workers={}),)

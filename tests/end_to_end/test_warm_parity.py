@@ -19,8 +19,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.jobs.client import Job, JobsClient
-from llmops_kernel.jobs.submit import submit_run
-from llmops_kernel.kinds.request import request_of
+from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
@@ -318,14 +317,10 @@ def _trained(info: ClusterInfo, workspace: Path, *changes: str, cold: bool) -> l
     config = load_training_config(workspace / "chaos.train.yaml", overrides)
     cluster = llmops.cluster(info.name)
     with cluster.client() as client:
-        record, _ = submit_run(
-            store=RunStore(),
-            cluster=info,
-            client=client,
-            request=request_of(config, name=config.name),
-            workspace=workspace,
-            env_vars=COLD if cold else None,
+        submission = Submission(
+            kind="train", config=config, workspace=workspace, env_vars=COLD if cold else None
         )
+        record, _ = submit_run(submission, store=RunStore(), cluster=info, client=client)
     run = llmops.attach(record.run_id)
     assert run.wait(400) == "SUCCEEDED"
     return run

@@ -23,7 +23,7 @@ from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Export, Options
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import GitState, RunRecord
@@ -89,14 +89,14 @@ class Store:
     ) -> Export:
         """In this process, which has loaded torch: a new one takes seconds for that."""
         options = Options(to=to, path=None if path is None else str(path), **more)
-        return export_run(RunAccess(self.backend, run_id), options, do=_here)
+        return export_run(Run(self.backend, run_id), options, do=_here)
 
     def export_apart(
         self, run_id: str, path: Path | str | None, to: str = "merged", **more: Any
     ) -> Export:
         """In a process of its own, as for a user."""
         options = Options(to=to, path=None if path is None else str(path), **more)
-        return export_run(RunAccess(self.backend, run_id), options)
+        return export_run(Run(self.backend, run_id), options)
 
 
 def _here(job: ExportJob, *, progress: Progress | None) -> ExportLine:

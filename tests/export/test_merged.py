@@ -14,7 +14,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.services.export.facts import card_facts
 from llmops_kernel.services.export.source import Problems, find_source
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from tests.export.conftest import PROMPT, Store, greedy, manifest, read_front
 
 
@@ -62,11 +62,10 @@ def test_what_auto_was_in_the_run_is_what_its_export_computes_in(
 ) -> None:
     model = {"id": "tiny-llama", "dtype": dtype}
     run = store.add("adding-1", adapter, model=model, computed_in=computed_in)
-    access = RunAccess(store.backend, run)
-    access.source.poll()
-    record, view = access.record, access.source.view
+    made = Run(store.backend, run)
+    record, view = made.record, made.view
     problems = Problems()
-    source = find_source(record, view, attempts=access.attempts, base=None, problems=problems)
+    source = find_source(record, view, attempts=made.attempts, base=None, problems=problems)
     assert source is not None
     assert (problems.found, source.compute_dtype) == ([], computed_in)
     said = card_facts(record, view, base="tiny-llama").settings["model.dtype"]

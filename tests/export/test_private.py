@@ -13,7 +13,7 @@ import pytest
 
 from llmops_kernel.services.export.exporting import export_run
 from llmops_kernel.services.export.options import Options
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 from tests.export.conftest import Store
 
@@ -50,7 +50,7 @@ def written(job: ExportJob, *, progress: object = None) -> ExportLine:
 def test_nobody_else_reads_what_is_being_uploaded(
     store: Store, adapter: Path, temporary: Path
 ) -> None:
-    run = RunAccess(store.backend, store.add("r", adapter))
+    run = Run(store.backend, store.add("r", adapter))
     bucket = f"file://{temporary}/bucket"
     done = export_run(run, Options(to="hub", path=bucket), do=written)
     assert done.notes == ("private",)
@@ -60,7 +60,7 @@ def test_nobody_else_reads_what_is_being_uploaded(
 def test_a_folder_of_the_users_choice_has_the_mode_of_a_new_one_or_keeps_its_own(
     store: Store, adapter: Path, temporary: Path
 ) -> None:
-    run = RunAccess(store.backend, store.add("r", adapter))
+    run = Run(store.backend, store.add("r", adapter))
     out = temporary / "new" / "out"
     export_run(run, Options(to="merged", path=str(out)), do=written)
     assert out.stat().st_mode & 0o777 == 0o755

@@ -15,7 +15,7 @@ from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent, StepEvent
 from llmops_kernel.providers.protocol import ClusterState, Connection
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.journal.journal import read_lines
 from llmops_kernel.store.record.submitting import submitting
 from tests.jobs.conftest import start, step
@@ -216,12 +216,12 @@ def test_a_run_that_starts_learns_what_its_fork_server_is_doing(store, make_run,
         "warm_cold_starts": 31,
         "warm_cold_reason": "the fork server was not ready within 40 s",
     }
-    access = RunAccess(Backend(store=store), run_id, provider=provider)
-    access.ask_about_start()
-    told = access.source.view.cluster_says
+    run = Run(Backend(store=store), run_id, provider=provider)
+    run.ask_about_start()
+    told = run.view.cluster_says
     assert missing(told, "starting", "was killed", "31", "not ready within 40 s") == []
     # Who follows it hears it from the check of a run that has been silent for a while.
-    follower = access.follower()
+    follower = run.follower()
     follower.poll()
     deadline_s = time.monotonic() + 20
     while not follower.view.cluster_says and time.monotonic() < deadline_s:
@@ -229,6 +229,6 @@ def test_a_run_that_starts_learns_what_its_fork_server_is_doing(store, make_run,
         follower.poll()
     assert follower.view.cluster_says == told
     provider.state, provider.message = ClusterState.STARTING, "the dashboard does not answer"
-    access.ask_about_start()
-    values = (access.attempts[-1].full_name, "starting", "the dashboard does not answer")
-    assert missing(access.source.view.cluster_says, *values) == []
+    run.ask_about_start()
+    values = (run.attempts[-1].full_name, "starting", "the dashboard does not answer")
+    assert missing(run.view.cluster_says, *values) == []

@@ -15,8 +15,7 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import retry_run
-from llmops_kernel.jobs.submit import check_waiting, entrypoint_of, submit_run
-from llmops_kernel.kinds.request import RunRequest, request_of
+from llmops_kernel.jobs.submit import Submission, check_waiting, entrypoint_of, submit_run
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.journal.journal import JournalWriter
@@ -45,10 +44,10 @@ def nobody() -> JobsClient:
     return JobsClient(Connection(dashboard_url=url), cluster="local")
 
 
-def request(**changes: object) -> RunRequest:
+def submission(workspace: Path, *, parent: str | None = None, **changes: object) -> Submission:
     data = {"model": "tiny-llama", "data": "rows.jsonl", "hooks": {"file": "hooks.py"}}
     config = training_config_from_dict({**data, **changes})
-    return request_of(config, name=config.name)
+    return Submission(kind="train", config=config, workspace=workspace, parent=parent)
 
 
 def info(connection: Connection | None = None) -> ClusterInfo:
@@ -64,9 +63,7 @@ def test_a_broken_file_stops_the_submission_before_anything_is_written(store, wo
     (workspace / "rows.jsonl").write_text(ROW + "{broken\n")
     (workspace / "hooks.py").write_text("def format_example(row)\n")
     with pytest.raises(ConfigError) as caught:
-        submit_run(
-            store=store, cluster=info(), client=nobody, request=request(), workspace=workspace
-        )
+        submit_run(submission(workspace), store=store, cluster=info(), client=nobody)
     assert "rows.jsonl" in caught.value.message
     assert "hooks.py" in caught.value.message
     assert left_behind(store) == []
@@ -74,9 +71,7 @@ def test_a_broken_file_stops_the_submission_before_anything_is_written(store, wo
 
 def test_a_cluster_that_does_not_answer_leaves_no_run_behind(store, workspace, nobody):
     with pytest.raises(ClusterUnreachableError):
-        submit_run(
-            store=store, cluster=info(), client=nobody, request=request(), workspace=workspace
-        )
+        submit_run(submission(workspace), store=store, cluster=info(), client=nobody)
     assert left_behind(store) == []
 
 
@@ -89,9 +84,7 @@ def test_more_runs_than_the_machine_has_memory_for_are_refused_before_a_driver_s
     store, workspace, nobody
 ):
     with pytest.raises(SubmissionError) as caught:
-        submit_run(
-            store=store, cluster=crowded(34), client=nobody, request=request(), workspace=workspace
-        )
+        submit_run(submission(workspace), store=store, cluster=crowded(34), client=nobody)
     values = ("34", "'test'", "2 CPUs", "at most 32", "128 MiB", "1.2 %")
     assert missing(str(caught.value), *values) == []
     assert "llmops stop" in caught.value.remedy
@@ -163,7 +156,7 @@ def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
     salt = secrets.token_hex(4)
     (workspace / "rows.jsonl").write_text(f'{{"text": "{salt}"}}\n' * 3000)
     submit = {"store": store, "cluster": info(connection), "client": client}
-    first, _ = submit_run(**submit, request=request(name="one"), workspace=workspace)
+    first, _ = submit_run(submission(workspace, name="one"), **submit)
     client.stop(f"{first.run_id}-1")
     assert "code sent" in uploads(store, first.run_id)
     assert "assets sent" in uploads(store, first.run_id)
@@ -171,9 +164,8 @@ def test_only_what_is_new_is_uploaded(store, workspace, client, connection):
     assert names[:6] == ["snapshot", "snapshot", "upload", "upload", "pending", "pending"]
 
     (workspace / "hooks.py").write_text(f"def format_example(row):  # {salt}\n    return row\n")
-    second, _ = submit_run(
-        **submit, request=request(name="two", seed=7), workspace=workspace, parent=first.run_id
-    )
+    again = submission(workspace, name="two", seed=7, parent=first.run_id)
+    second, _ = submit_run(again, **submit)
     client.stop(f"{second.run_id}-1")
     reported = uploads(store, second.run_id)
     assert "code sent" in reported
@@ -190,9 +182,7 @@ def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
     store, workspace, client, connection
 ):
     cluster = info(connection)
-    record, attempt = submit_run(
-        store=store, cluster=cluster, client=client, request=request(), workspace=workspace
-    )
+    record, attempt = submit_run(submission(workspace), store=store, cluster=cluster, client=client)
     client.stop(attempt.submission_id)
     (workspace / "hooks.py").write_text("raise RuntimeError('newer code')\n")
     folder = store.folder(record.run_id)

@@ -14,9 +14,8 @@ import pytest
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.submit import submit_run
+from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.jobs.upload import check_ray_version, is_supported
-from llmops_kernel.kinds.request import request_of
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import SUPPORTED_RAY
@@ -91,11 +90,10 @@ def test_nothing_is_written_for_a_cluster_with_another_ray(
         pytest.raises(SubmissionError, match=r"runs Ray 2\.52\.1"),
     ):
         submit_run(
+            Submission(kind="train", config=config, workspace=workspace),
             store=store,
             cluster=cluster,
             client=client,
-            request=request_of(config, name="run"),
-            workspace=workspace,
         )
     written = [path for path in store.root.rglob("*") if path.is_file()]
     assert [path for path in written if "sqlite" not in path.name] == []

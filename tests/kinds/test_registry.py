@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.submit import entrypoint_of
 from llmops_kernel.kinds.kind import RunKind
 from llmops_kernel.kinds.registry import kind_named, kinds, register, unregister, view_of
-from llmops_kernel.kinds.request import request_of
 from llmops_kernel.store.engine_names import END
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.store import RunStore
@@ -68,15 +66,6 @@ def test_each_kind_is_whole(kind: str) -> None:
     empty = found.view((), kind=kind)
     assert [figure.value(empty) for figure in found.figures] == [None] * len(keys)
     assert set(found.phases) <= found.words.keys()
-
-
-def test_a_request_carries_the_config_as_data_text_and_check(tmp_path) -> None:
-    config = training_config_from_dict({"model": "tiny-llama", "data": "rows.jsonl"})
-    request = request_of(config, name="lora")
-    assert (request.kind, request.name) == ("train", "lora")
-    assert request.config == config.model_dump(mode="json")
-    assert "tiny-llama" in request.config_yaml
-    assert [problem.path for problem in request.check(tmp_path)] == ["data.train"]
 
 
 def test_a_kind_without_columns_has_no_rows(store: RunStore) -> None:

@@ -93,13 +93,13 @@ def test_a_python_file_with_arguments(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("")
     own = from_config(path, settings={"args": ["--lr", "1e-4"], "num_workers": 2})
-    assert (own.request.kind, own.request.name) == ("script", "train")
-    assert own.request.config["args"] == ["--lr", "1e-4"]
-    assert own.request.config["script"] == "train.py"
+    assert (own.kind, own.config.name) == ("script", "train")
+    assert own.config.args == ("--lr", "1e-4")
+    assert own.config.script == "train.py"
     assert own.workspace == path.parent
     wider = from_config(path, workspace=tmp_path)
-    assert wider.request.config["script"] == "parts/train.py"
-    assert wider.request.check(tmp_path) == []
+    assert wider.config.script == "parts/train.py"
+    assert wider.problems(tmp_path) == []
 
 
 def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
     line = from_path(SCRIPT, path, ["args=--steps 5 --note 'two words'"])
     assert line.args == ("--steps", "5", "--note", "two words")
     edited = from_text(path.read_text(), name="a.script.yaml", workspace=tmp_path, config_path=None)
-    assert edited.request.kind == "script"
+    assert edited.kind == "script"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -241,6 +244,23 @@ def test_the_built_in_providers_have_the_capabilities_of_their_kind() -> None:
     assert [shares_disk(name) for name in ("local", "kuberay", "toy", "unknown")] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+def test_lists_of_a_user_without_kubernetes_do_not_load_its_provider(home: Path) -> None:
+    """In a process of its own: others have loaded it here."""
+    code = (
+        "import sys\n"
+        "from llmops_kernel.providers import registry\n"
+        "seen, names = registry.survey(), [one.name for one in registry.providers()]\n"
+        "module = 'llmops_kernel.providers.kuberay.provider'\n"
+        "print(len(seen.errors), names, [one for one in (module, 'httpx') if one in sys.modules])"
+    )
+    environment = {**os.environ, "KUBECONFIG": str(home / "none")}
+    environment.pop("KUBERNETES_SERVICE_HOST", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0 ['local'] []"
 
 
 def test_a_provider_that_cannot_be_loaded_hides_no_cluster() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from llmops_kernel.providers.protocol import (
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    ClusterSize,
     ClusterState,
     Connection,
     Progress,
@@ -101,10 +101,8 @@ class ToyProvider(ClusterProvider):
     def scale(
         self,
         name: str,
+        size: ClusterSize,
         *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:

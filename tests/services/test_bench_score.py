@@ -28,7 +28,7 @@ def test_a_run_leaves_the_users_output_alone(tmp_path: Path) -> None:
     )
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
     settings = changes(Size(replicas=2, batch_size=8), rows=100)
-    made = from_config(config, settings=settings).request.config
+    made = from_config(config, settings=settings).config.model_dump(mode="json")
     assert made["output"] == {"url": "", "part_rows": 25}
     assert made["input"]["limit"] == 100
     assert made["engine"]["replicas"] == made["engine"]["max_replicas"] == 2

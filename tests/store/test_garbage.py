@@ -81,7 +81,7 @@ def test_what_a_killed_deletion_left_is_shown_and_removed(store: RunStore) -> No
 
 def test_the_next_deletion_ends_the_one_before(store: RunStore) -> None:
     from llmops_kernel.services.backend import Backend
-    from llmops_kernel.services.runs import RunAccess
+    from llmops_kernel.services.runs import Run
 
     left = store.root / "runs" / ".deleted-old-1a2b"
     left.mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_the_next_deletion_ends_the_one_before(store: RunStore) -> None:
     cluster = store.root / "clusters" / ".deleted-local-1a2b"
     cluster.mkdir(parents=True)
     add(store, "new")
-    RunAccess(Backend(store=store, providers=list), "new").delete()
+    Run(Backend(store=store, providers=list), "new").delete()
     assert not left.exists()
     assert not cluster.exists()
 

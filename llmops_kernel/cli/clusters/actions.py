@@ -12,7 +12,7 @@ from llmops_kernel.cli.app import CLUSTERS, command
 from llmops_kernel.cli.clusters.commands import ClusterName, Force
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.clusters import ClusterAccess
+    from llmops_kernel.services.clusters import Cluster
     from llmops_kernel.services.types import ActionPreview, StopWay
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -38,14 +38,14 @@ def resume(name: ClusterName = "local", yes: Yes = False, force: Force = False) 
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.clusters.progress import progress_on
     from llmops_kernel.cli.console import out, plain
-    from llmops_kernel.services.clusters import find
+    from llmops_kernel.services import clusters
 
-    cluster, console = find(name), out(stderr=True)
+    cluster, console = clusters.find(name), out(stderr=True)
     if cluster.info.queue is not None:
         # In a queue without elastic jobs the head of a cluster without workers is replaced.
         _confirm_what_stops(cluster.preview("resume"), yes=yes)
     with console.status(f"Resuming cluster {plain(name)} ...") as line:
-        info = cluster.resume(force=force, progress=progress_on(console, line))
+        info = clusters.resume(cluster, force=force, progress=progress_on(console, line))
     out().print(details(info))
 
 
@@ -67,24 +67,19 @@ def scale(
     from llmops_kernel.cli.clusters.details import details
     from llmops_kernel.cli.clusters.progress import progress_on
     from llmops_kernel.cli.console import out, plain
-    from llmops_kernel.services.clusters import find
+    from llmops_kernel.services import clusters
+    from llmops_kernel.services.types import ClusterSize
 
     numbers = _numbers(workers or [])
-    cluster, console = find(name), out(stderr=True)
+    size = ClusterSize(num_cpus=num_cpus, num_gpus=num_gpus, workers=numbers)
+    cluster, console = clusters.find(name), out(stderr=True)
     sizes = {"num-cpus": num_cpus, "num-gpus": num_gpus}
     options = [f"--{option} {size}" for option, size in sizes.items() if size is not None]
     options += [f"--workers {group}={size}" for group, size in numbers.items()]
-    cluster.check_scale(num_cpus=num_cpus, num_gpus=num_gpus, workers=numbers)
+    cluster.provider.check_scale(name, size)
     _confirm(cluster.preview("scale"), yes=yes, options=options)
     with console.status(f"Scaling cluster {plain(name)} ...") as line:
-        progress = progress_on(console, line)
-        info = cluster.scale(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            workers=numbers,
-            force=force,
-            progress=progress,
-        )
+        info = clusters.scale(cluster, size, force=force, progress=progress_on(console, line))
     out().print(details(info))
 
 
@@ -100,19 +95,20 @@ def delete(name: ClusterName = "local", yes: Yes = False, force: Force = False) 
     out().print(f"Cluster {name} is deleted. Its runs are kept: llmops runs")
 
 
-def _stop(cluster: ClusterAccess, way: StopWay, *, force: bool) -> None:
+def _stop(cluster: Cluster, way: StopWay, *, force: bool) -> None:
     """Archive its runs, then stop it. When archiving fails, ask whether to continue."""
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.errors import HistoryError
+    from llmops_kernel.services.clusters import stop
 
     try:
-        cluster.stop(way, force=force)
+        stop(cluster, way, force=force)
     except HistoryError as error:
         if not sys.stdin.isatty():
             raise
         out(stderr=True).print(plain(error.message))
         typer.confirm("Their last journal entries and logs will be lost. Continue?", abort=True)
-        cluster.stop(way, force=True)
+        stop(cluster, way, force=True)
 
 
 def _numbers(texts: list[str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from llmops_kernel.cli.complete import templates as complete_template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llmops_kernel.services.clusters import ClusterAccess
+    from llmops_kernel.services.clusters import Cluster
     from llmops_kernel.services.types import ClusterInfo
 
 ClusterName = Annotated[
@@ -79,11 +79,11 @@ def down(
     from llmops_kernel.cli.clusters.details import outcome
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.errors import ClusterNotFoundError
-    from llmops_kernel.services.clusters import find
+    from llmops_kernel.services.clusters import find, stop
 
     try:
         cluster = find(name)
-        cluster.stop("down", force=force)
+        stop(cluster, "down", force=force)
     except ClusterNotFoundError:
         if not missing_ok:
             raise
@@ -150,7 +150,7 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _asked(cluster: ClusterAccess) -> ClusterInfo:
+def _asked(cluster: Cluster) -> ClusterInfo:
     """Return its info with the reasons of a wait: nobody looks again by himself, as a list does."""
     deadline_s = time.monotonic() + _STATUS_S
     while True:

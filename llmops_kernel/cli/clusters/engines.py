@@ -25,14 +25,13 @@ def engines(
     starts at once. It is also ended when a training run needs its GPU.
     """
     from llmops_kernel.cli.console import out, print_json
-    from llmops_kernel.services.backend import current
     from llmops_kernel.services.clusters import find
     from llmops_kernel.services.scoring.standing import end_idle, engine_line
 
     cluster = find(name)
     if stop:
         with out(stderr=True).status("Ending idle engines ..."):
-            found = end_idle(cluster, store=current().store)
+            found = end_idle(cluster)
         if as_json:
             return print_json({"ended": found.ended, "busy": found.busy})
         stays = f"; {len(found.busy)} with work stay" if found.busy else ""

@@ -74,7 +74,8 @@ def keep(
     from llmops_kernel.cli.console import out
     from llmops_kernel.services.clusters import find
 
-    out().print(details(find(name).keep(for_s=duration_s(for_))))
+    info = find(name).provider.keep(name, for_s=duration_s(for_))
+    out().print(details(info))
 
 
 def duration_s(text: str) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
@@ -17,27 +16,35 @@ from llmops_kernel.providers.capabilities import (
     RightState,
     require_possible,
 )
-from llmops_kernel.providers.kuberay.state import discovery
+from llmops_kernel.providers.kuberay.api import rights
+from llmops_kernel.providers.kuberay.api.kubeconfig import is_available
+from llmops_kernel.providers.kuberay.life import guard, lifecycle
+from llmops_kernel.providers.kuberay.resource import own_clusters, status
+from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
+from llmops_kernel.providers.kuberay.state import discovery, preview
+from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
+from llmops_kernel.providers.kuberay.state.idle_policy import guard_input
+from llmops_kernel.providers.kuberay.state.info import info_of, infos_of, latest_s
+from llmops_kernel.providers.kuberay.state.ray_probe import connection_of
+from llmops_kernel.providers.kuberay.waiting.wait import wait_until_ready
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    ClusterSize,
     Connection,
     Progress,
     Survey,
 )
 from llmops_kernel.providers.registry import names_before
 
-if TYPE_CHECKING:
-    from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
-
 
 class KubeRayProvider(ClusterProvider):
     """Keeps no state except watches, which the whole process shares.
 
-    Modules that use HTTP are imported only when there is a server to talk to, so users without a
-    kubeconfig pay nothing.
+    The registry imports it where there is a kubeconfig. What turns a template into a manifest is
+    imported when it is used: lists and submissions need none of it.
     """
 
     name = "kuberay"
@@ -64,18 +71,16 @@ class KubeRayProvider(ClusterProvider):
         another specification, ClusterStartError, KubeError, ConfigError.
         """
         from llmops_kernel.providers.kuberay.edit.attach import note_of
-        from llmops_kernel.providers.kuberay.life import create as creating
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-        from llmops_kernel.providers.kuberay.resource import own_clusters
+        from llmops_kernel.providers.kuberay.life.create import create_or_find
 
         own, report = _own(template), progress or _silent
-        made = creating.create_or_find(own, home=self._home, report=report)
+        made = create_or_find(own, home=self._home, report=report)
         located = made.located
         note = "" if made.is_new else note_of(located, own, home=self._home)
         if note:
             report(note)
         if not made.is_new:
-            changing.resume_unasked(located)
+            lifecycle.resume_unasked(located)
         context = located.scope.context
         own_clusters.note(self._home, located.raycluster, template=own, context=context)
         name = self._name_of(located)
@@ -84,37 +89,27 @@ class KubeRayProvider(ClusterProvider):
 
     def get(self, name: str) -> ClusterInfo:
         """Return the cluster's info. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.state.info import info_of, latest_s
-
         located = self._find(name)
         return info_of(located, until_s=latest_s(located))
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all clusters. Raises KubeError when no namespace can be asked."""
-        if not discovery.is_available():
-            return ()
-        from llmops_kernel.providers.kuberay.state.discovery import survey
-
-        looked = survey(self._home, taken=self._taken())
-        if looked.troubles and not looked.found:
-            raise looked.troubles[0]
-        return tuple(located.name for located in looked.found)
+        survey = self._survey()
+        if survey.troubles and not survey.found:
+            raise survey.troubles[0]
+        return tuple(located.name for located in survey.found)
 
     @property
     def is_used(self) -> bool:
         """Return whether clusters were created with it in this home."""
-        return discovery.is_available() and discovery.has_any(self._home)
+        return is_available() and discovery.has_any(self._home)
 
     def locate(self, name: str) -> bool:
         """Return whether there is a cluster of that name, short or in full, listed or not.
 
         Raises KubeError, and ClusterNotFoundError when several have that name.
         """
-        if not discovery.is_available():
-            return False
-        from llmops_kernel.providers.kuberay.state.discovery import is_there
-
-        return is_there(name, self._home, taken=self._taken())
+        return is_available() and discovery.is_there(name, self._home, taken=self._taken())
 
     def list(self) -> list[ClusterInfo]:
         """Return all clusters. Raises KubeError when no namespace can be asked."""
@@ -125,14 +120,9 @@ class KubeRayProvider(ClusterProvider):
 
     def survey(self) -> Survey:
         """Return all clusters, and the errors of namespaces that could not be asked."""
-        if not discovery.is_available():
-            return Survey(())
-        from llmops_kernel.providers.kuberay.state.discovery import survey
-        from llmops_kernel.providers.kuberay.state.info import infos_of
-
-        looked = survey(self._home, taken=self._taken())
-        silent = (self.name,) if looked.is_silent else ()
-        return Survey(tuple(infos_of(looked.found)), looked.troubles, silent)
+        survey = self._survey()
+        silent = (self.name,) if survey.is_silent else ()
+        return Survey(tuple(infos_of(survey.found)), survey.troubles, silent)
 
     def down(self, name: str) -> None:
         """Suspend a cluster; no effect if it is suspended.
@@ -146,25 +136,19 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.api import rights
-        from llmops_kernel.providers.kuberay.state.info import info_of
-        from llmops_kernel.providers.kuberay.state.preview import preview_of
-
         located = self._find(name)
         # Else a slow answer counts as granted, and the refusal comes after the confirmation.
         rights.missing(located.kube, located.scope.namespace, patience_s=rights.ANSWER_S)
         info = info_of(located)
         require_possible(info, action)
-        return preview_of(located, info, action)
+        return preview.preview_of(located, info, action)
 
     def suspend(self, name: str) -> None:
         """Suspend a cluster: its pods are deleted, its definition stays.
 
         Under Kueue only the workers are deleted. Raises ClusterNotFoundError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-
-        changing.suspend(self._find(name))
+        lifecycle.suspend(self._find(name))
 
     def resume(
         self, name: str, *, progress: Progress | None = None, wait: bool = True
@@ -173,73 +157,54 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, KubeError, and what `wait` raises.
         """
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-
-        changing.resume(self._find(name))
+        lifecycle.resume(self._find(name))
         return self.wait(name, progress=progress) if wait else self.get(name)
 
     def scale(
         self,
         name: str,
+        size: ClusterSize,
         *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:
-        """Change the number of replicas of the worker groups named in `workers`.
+        """Change the number of replicas of the worker groups named in `size`.
 
         With `wait` it also sees whether a GitOps manager sets them back. Raises
         ClusterNotFoundError, ClusterStateError, KubeError, and what `wait` raises.
         """
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-
-        self.check_scale(name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
-        located, numbers = self._find(name), workers or {}
-        changing.scale(located, numbers)
+        self.check_scale(name, size)
+        located, numbers = self._find(name), size.workers or {}
+        lifecycle.scale(located, numbers)
         if not wait:
             return self.get(name)
-        return changing.wait_for_size(
+        return lifecycle.wait_for_size(
             numbers,
             find=lambda: self._find(name),
             ask=lambda: self.get(name),
             report=progress or _silent,
         )
 
-    def check_scale(
-        self,
-        name: str,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-    ) -> None:
+    def check_scale(self, name: str, size: ClusterSize) -> None:
         """Raise what `scale` refuses: other numbers than replicas, bounds, its state, rights."""
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-        from llmops_kernel.providers.kuberay.state.info import info_of
-
         located = self._find(name)
         info = info_of(located)
-        if not workers or num_cpus is not None or num_gpus is not None:
+        if not size.workers or size.num_cpus is not None or size.num_gpus is not None:
             groups = ", ".join(f"{group.name} ({group.replicas})" for group in info.groups)
             raise ClusterStateError(
                 f"Cluster {name!r} is scaled by worker group: {groups or 'none'}",
                 remedy=f"llmops scale {name} --workers GROUP=NUMBER",
             )
         require_possible(info, ClusterAction.SCALE)
-        changing.check_scale(located, workers)
+        lifecycle.check_scale(located, size.workers)
 
     def delete(self, name: str) -> None:
         """Delete a cluster and return when it is gone.
 
         Raises ClusterNotFoundError, ClusterError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-        from llmops_kernel.providers.kuberay.resource import own_clusters
-
         located = self._find(name)
-        changing.delete(located)
+        lifecycle.delete(located)
         own_clusters.forget(self._home, located.raycluster, context=located.scope.context)
 
     def wait(
@@ -249,8 +214,6 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterDeadError, ClusterStartError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.waiting.wait import wait_until_ready
-
         return wait_until_ready(
             lambda: self.get(name),
             self._find(name).cache,
@@ -260,69 +223,46 @@ class KubeRayProvider(ClusterProvider):
 
     def keep(self, name: str, *, for_s: float) -> ClusterInfo:
         """Keep idle guards away for `for_s` seconds. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.life import lifecycle as changing
-
-        changing.keep(self._find(name), for_s=for_s)
+        lifecycle.keep(self._find(name), for_s=for_s)
         return self.get(name)
 
     def connect(self, name: str) -> Connection:
         """Connect to a cluster. Raises ClusterNotFoundError, ClusterUnreachableError, KubeError."""
-        from llmops_kernel.providers.kuberay.resource import status
-        from llmops_kernel.providers.kuberay.state import ray_probe
-
         located = self._find(name)
         phase = status.phase_of(located.raycluster)
         if phase.state == "stopped" and not phase.head_runs:
             raise ClusterNotFoundError(
                 f"Cluster {name!r} is stopped: {phase.message}", remedy=f"llmops resume {name}"
             )
-        return ray_probe.connection_of(located)
+        return connection_of(located)
 
     def guarded(self) -> tuple[GuardedCluster, ...]:
         """Return the clusters with an idle policy that this user made or watches."""
-        if not discovery.is_available():
-            return ()
-        from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
-        from llmops_kernel.providers.kuberay.resource import own_clusters
-        from llmops_kernel.providers.kuberay.state.discovery import survey
-        from llmops_kernel.providers.kuberay.state.idle_policy import guard_input
-
-        looked = survey(self._home, taken=self._taken()).found
         return tuple(
-            GuardedRayCluster(located)
-            for located in looked
+            guard.GuardedRayCluster(located)
+            for located in self._survey().found
             if guard_input(located.raycluster) is not None
             and own_clusters.read(self._home, located.raycluster).is_guarded
         )
 
     def watch(self, name: str) -> None:
         """Let this user's guards act on somebody else's. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.resource import own_clusters
-
         own_clusters.note(self._home, self._find(name).raycluster, is_guarded=True)
 
     def guarded_cluster(self, name: str) -> GuardedCluster:
         """Return the cluster as guards see it. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.life.guard import GuardedRayCluster
-
-        return GuardedRayCluster(self._find(name))
+        return guard.GuardedRayCluster(self._find(name))
 
     def ends_head(self, name: str, action: ClusterAction) -> bool:
         """Return whether Kueue would delete the head too. Raises ClusterNotFoundError, KubeError"""
-        from llmops_kernel.providers.kuberay.state.preview import ends_head
-
-        return ends_head(self._find(name), action)
+        return preview.ends_head(self._find(name), action)
 
     def head_is_gone(self, name: str) -> bool:
         """Return whether the head's pod and its files are lost. Raises ClusterNotFoundError."""
-        from llmops_kernel.providers.kuberay.life.guard import head_is_gone
-
-        return head_is_gone(self._find(name))
+        return guard.head_is_gone(self._find(name))
 
     def output_storage(self, name: str) -> OutputStorage:
         """Return where its pods write outputs. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
-
         return output_storage_of(self._find(name).raycluster)
 
     def render(self, template: AnyTemplate, *, namespace: str | None = None) -> RenderedTemplate:
@@ -367,9 +307,9 @@ class KubeRayProvider(ClusterProvider):
 
     def effect(self, template: AnyTemplate, *, name: str | None = None) -> EditEffect:
         """Return what `apply` would do. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.edit import apply as applying
+        from llmops_kernel.providers.kuberay.edit.apply import effect_of
 
-        return applying.effect_of(self._find(name or template.name), _own(template))
+        return effect_of(self._find(name or template.name), _own(template))
 
     def apply(
         self, template: AnyTemplate, *, name: str | None = None, force: bool = False
@@ -378,31 +318,32 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.edit import apply as applying
-        from llmops_kernel.providers.kuberay.resource import own_clusters
+        from llmops_kernel.providers.kuberay.edit.apply import apply
 
         located, own = self._find(name or template.name), _own(template)
-        applying.apply(located, own, force=force)
+        apply(located, own, force=force)
         own_clusters.note(self._home, located.raycluster, template=own)
         return self.get(located.name)
 
+    def _survey(self) -> discovery.Survey:
+        """Return all clusters and where they are; none without a kubeconfig."""
+        if not is_available():
+            return discovery.Survey(())
+        return discovery.survey(self._home, taken=self._taken())
+
     def _find(self, name: str) -> LocatedCluster:
-        if not discovery.is_available():
+        if not is_available():
             raise ClusterNotFoundError(
                 f"There is no cluster {name!r}: no kubeconfig is found, or the package"
                 " `kubernetes` is not installed",
                 remedy="put a kubeconfig at ~/.kube/config (or KUBECONFIG), and"
                 " `pip install 'llmops-kernel[kubernetes]'`",
             )
-        from llmops_kernel.providers.kuberay.state.discovery import find
-
-        return find(name, self._home, taken=self._taken())
+        return discovery.find(name, self._home, taken=self._taken())
 
     def _name_of(self, located: LocatedCluster) -> str:
         """Return the name to show: its own name unless another cluster has the same."""
-        from llmops_kernel.providers.kuberay.state.discovery import survey
-
-        for other in survey(self._home, taken=self._taken()).found:
+        for other in self._survey().found:
             if other.uid == located.uid:
                 return other.name
         return f"{located.scope}/{located.own_name}"

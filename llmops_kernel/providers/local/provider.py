@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -49,6 +48,7 @@ from llmops_kernel.providers.protocol import (
     ClusterAction,
     ClusterInfo,
     ClusterProvider,
+    ClusterSize,
     ClusterState,
     Connection,
     JobLogs,
@@ -161,30 +161,21 @@ class LocalProvider(ClusterProvider):
         """
         return self._up(definition_of(self._record(name)), progress=progress)
 
-    def check_scale(
-        self,
-        name: str,
-        *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
-    ) -> None:
+    def check_scale(self, name: str, size: ClusterSize) -> None:
         """Raise what `scale` refuses: worker groups, numbers that no template allows, its state."""
-        if workers:
+        if size.workers:
             raise ClusterStateError(
                 f"Cluster {name!r} is local: it has no worker groups, but one head",
                 remedy=f"llmops scale {name} --num-cpus N --num-gpus N",
             )
-        definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
+        definition_of(self._record(name)).resized(num_cpus=size.num_cpus, num_gpus=size.num_gpus)
         require_possible(self.get(name), ClusterAction.SCALE)
 
     def scale(
         self,
         name: str,
+        size: ClusterSize,
         *,
-        num_cpus: int | None = None,
-        num_gpus: int | None = None,
-        workers: Mapping[str, int] | None = None,
         progress: Progress | None = None,
         wait: bool = True,
     ) -> ClusterInfo:
@@ -192,7 +183,8 @@ class LocalProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, ConfigError, and what `up` raises.
         """
-        self.check_scale(name, num_cpus=num_cpus, num_gpus=num_gpus, workers=workers)
+        self.check_scale(name, size)
+        num_cpus, num_gpus = size.num_cpus, size.num_gpus
         wanted = definition_of(self._record(name)).resized(num_cpus=num_cpus, num_gpus=num_gpus)
         info = self.get(name)
         if num_cpus in (None, info.num_cpus) and num_gpus in (None, info.num_gpus):

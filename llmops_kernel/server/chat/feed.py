@@ -6,7 +6,7 @@ from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.wire.chat import ChatMessage, ChatSide, ChatTurn
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat.turns import Turn
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.record.record import RunRecord
 
 
@@ -32,12 +32,12 @@ class ChatFeed:
         return [frame("chat", self._shown)], self._version
 
     def close(self) -> None:
-        self._turn.run.source.close()
+        self._turn.run.close()
 
 
 def turn_of(backend: Backend, record: RunRecord) -> Turn:
     """Return a turn. Raises RunStateError for another kind of run."""
-    return Turn(RunAccess(backend, record.run_id), "")
+    return Turn(Run(backend, record.run_id), "")
 
 
 def shown(turn: Turn) -> ChatTurn:

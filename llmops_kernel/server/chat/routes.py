@@ -35,7 +35,7 @@ def history(backend: Backend, ref: str) -> ChatHistory:
     try:
         return ChatHistory(turn=shown(turn))
     finally:
-        turn.run.source.close()
+        turn.run.close()
 
 
 def start(operations: Operations, backend: Backend, ref: str, body: ChatBody) -> OperationInfo:

@@ -21,7 +21,7 @@ from llmops_kernel.config.reading.templates import (
 from llmops_kernel.errors import ClusterStateError, ConfigError
 from llmops_kernel.jobs.history import Way
 from llmops_kernel.providers.capabilities import require_possible
-from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, Progress
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, Progress
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, below, protected
 from llmops_kernel.server.clusters.feed import KINDS, ClustersFeed
 from llmops_kernel.server.live.operations import Operations, Work
@@ -37,7 +37,7 @@ from llmops_kernel.server.wire.clusters import (
 from llmops_kernel.server.wire.common import OperationInfo, trouble
 from llmops_kernel.services import clusters
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.clusters import ClusterAccess, find
+from llmops_kernel.services.clusters import Cluster, find
 
 _LOOK_S = 6.0
 """How long a single list waits for slow clusters; the live feed reports them later."""
@@ -129,20 +129,13 @@ def _work(
         if action in (ClusterAction.DELETE, ClusterAction.SUSPEND):
             report("Stopping its processes")
             way: Way = "delete" if action is ClusterAction.DELETE else "suspend"
-            cluster.stop(way, store=backend.store, force=force)
+            clusters.stop(cluster, way, force=force)
             return {} if action is ClusterAction.DELETE else _outcome(cluster.info)
         if action is ClusterAction.RESUME:
-            resumed = cluster.resume(wait=False, store=backend.store, force=force, progress=report)
-            return _outcome(resumed)
-        info = cluster.scale(
-            num_cpus=numbers.num_cpus,
-            num_gpus=numbers.num_gpus,
-            workers=numbers.workers,
-            wait=False,
-            store=backend.store,
-            force=force,
-            progress=report,
-        )
+            info = clusters.resume(cluster, wait=False, force=force, progress=report)
+        else:
+            size = ClusterSize(**numbers.model_dump())
+            info = clusters.scale(cluster, size, wait=False, force=force, progress=report)
         return _outcome(info)
 
     return work
@@ -207,7 +200,7 @@ def _described(name: str, path: Path, root: Path) -> TemplateInfo:
 class ClusterRequest(LLMOpsHandler):
     """A request about one cluster."""
 
-    def cluster(self, name: str) -> ClusterAccess:
+    def cluster(self, name: str) -> Cluster:
         """Return a known cluster. Raises ClusterNotFoundError."""
         return find(name, backend=self.manager.backend)
 
@@ -286,7 +279,7 @@ class KeepHandler(ClusterRequest):
     @protected
     async def post(self, name: str) -> None:
         body = self.body(KeepBody)
-        self.reply(await self.ask(lambda: self.cluster(name).keep(for_s=body.for_s)))
+        self.reply(await self.ask(lambda: self.cluster(name).provider.keep(name, for_s=body.for_s)))
 
 
 def _forced(handler: LLMOpsHandler) -> bool:

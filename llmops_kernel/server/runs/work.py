@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import log_on_disk
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.files import program_of
 from llmops_kernel.server.base import RequestError, below
 from llmops_kernel.server.live.operations import Operations, Progress
@@ -27,7 +28,6 @@ from llmops_kernel.server.wire.runs import (
 )
 from llmops_kernel.services import clusters, submission
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.submission import Submission
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
@@ -138,8 +138,8 @@ def submit(
     return _start(
         operations,
         "submit",
-        wanted.request.name,
-        _submitting(cluster, wanted, backend),
+        wanted.config.name,
+        _submitting(cluster, wanted),
         line="Packing the workspace and uploading what the cluster lacks",
     )
 
@@ -165,14 +165,8 @@ def _wanted(body: SubmitBody, root: Path) -> Submission:
     return replace(wanted, config_path=shown)
 
 
-def _submitting(
-    cluster: clusters.ClusterAccess, wanted: Submission, backend: Backend
-) -> Callable[[Progress], str]:
-    def work(report: Progress) -> str:
-        record = submission.submit(cluster, wanted, store=backend.store, progress=report)
-        return record.run_id
-
-    return work
+def _submitting(cluster: clusters.Cluster, wanted: Submission) -> Callable[[Progress], str]:
+    return lambda report: submission.submit(cluster, wanted, progress=report).run_id
 
 
 def resubmit(
@@ -186,8 +180,8 @@ def resubmit(
         operations,
         "resubmit",
         run.id,
-        _submitting(cluster, wanted, backend),
-        line=f"Submitting {wanted.request.name} to cluster {cluster.name}",
+        _submitting(cluster, wanted),
+        line=f"Submitting {wanted.config.name} to cluster {cluster.name}",
     )
 
 

@@ -11,8 +11,8 @@ from llmops_kernel.errors import RunFailedError
 from llmops_kernel.kinds.reading import load
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
-from llmops_kernel.services.clusters import ClusterAccess
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.clusters import Cluster
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.submission import changes_in, cold_start, from_config, submit
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.bench_figures import Kind, Measured, misfit, phase_shares
@@ -36,7 +36,7 @@ def order(kinds: Sequence[Kind], *, runs: int) -> Iterator[tuple[Kind, int | Non
 class LoopBench:
     """Submits and measures; `measured` keeps what it has when it is interrupted."""
 
-    cluster: ClusterAccess
+    cluster: Cluster
     backend: Backend
     config: RunConfig
     workspace: Path
@@ -59,14 +59,14 @@ class LoopBench:
             if number is not None and not reason:
                 self.measured.append(measured)
 
-    def _submit(self, kind: Kind) -> RunAccess:
+    def _submit(self, kind: Kind) -> Run:
         submission = replace(
             from_config(self.config, workspace=self.workspace),
             env_vars=cold_start("requested by llmops bench") if kind == "cold" else None,
             hidden=True,
         )
-        record = submit(self.cluster, submission, store=self.backend.store)
-        return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
+        record = submit(self.cluster, submission)
+        return Run(self.backend, record.run_id, provider=self.cluster.provider)
 
 
 def prepare_loop(
@@ -97,7 +97,7 @@ def prepare_loop(
     )
 
 
-def read(run: RunAccess, kind: Kind) -> Measured:
+def read(run: Run, kind: Kind) -> Measured:
     """Return the times in the journal of an ended run. Raises RunFailedError if it failed."""
     view = _view(run)
     first_step_s = view.submit_to_first_step_s
@@ -110,6 +110,5 @@ def read(run: RunAccess, kind: Kind) -> Measured:
     return Measured(kind=kind, first_step_s=first_step_s, phases=phase_shares(view))
 
 
-def _view(run: RunAccess) -> TrainingView:
-    run.source.poll()
-    return cast("TrainingView", run.source.view)
+def _view(run: Run) -> TrainingView:
+    return cast("TrainingView", run.view)

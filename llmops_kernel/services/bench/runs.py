@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.clusters import ClusterAccess, find, is_ready, read_template, up
+from llmops_kernel.services.clusters import Cluster, find, is_ready, read_template, up
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 
 if TYPE_CHECKING:
     from llmops_kernel.config.models.section import RunConfig
@@ -25,7 +25,7 @@ Start = Callable[[str], object]
 
 def ready_cluster(
     name: str, config: RunConfig, *, report: Report, start: Start | None, backend: Backend
-) -> ClusterAccess:
+) -> Cluster:
     """Start the cluster and prepare the model where needed."""
     if not is_ready(name, backend=backend):
         if start is not None:
@@ -38,7 +38,7 @@ def ready_cluster(
     return find(name, backend=backend)
 
 
-def follow(run: RunAccess, cluster: ClusterAccess, report: Report) -> None:
+def follow(run: Run, cluster: Cluster, report: Report) -> None:
     """Wait until the run and its processes have ended: they must not slow the next one.
 
     A benchmark that is interrupted stops its run.
@@ -52,8 +52,8 @@ def follow(run: RunAccess, cluster: ClusterAccess, report: Report) -> None:
         raise
 
 
-def _wait(run: RunAccess, cluster: ClusterAccess) -> None:
-    while not run.is_over():
+def _wait(run: Run, cluster: Cluster) -> None:
+    while not run.has_ended:
         time.sleep(_POLL_S)
     job = run.attempts[-1].submission_id
     deadline_s = time.monotonic() + _PROCESSES_END_S

@@ -14,8 +14,8 @@ from llmops_kernel.errors import ConfigError, RunFailedError
 from llmops_kernel.kinds.reading import load
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
-from llmops_kernel.services.clusters import ClusterAccess
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.clusters import Cluster
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.standing import ensure_engine
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.files import write_whole
@@ -79,7 +79,7 @@ def order(sizes: Sequence[Size], *, runs: int) -> Iterator[Turn]:
 class ScoreBench:
     """Submits and measures; `measured` keeps what it has when it is interrupted."""
 
-    cluster: ClusterAccess
+    cluster: Cluster
     backend: Backend
     config: ScoreConfig
     workspace: Path
@@ -112,12 +112,12 @@ class ScoreBench:
             self._setting = self._what(run)
         self.report(self._line(turn, found))
 
-    def _submit(self, size: Size) -> RunAccess:
+    def _submit(self, size: Size) -> Run:
         submission = from_config(
             self.config, workspace=self.workspace, settings=changes(size, rows=self.rows)
         )
-        record = submit(self.cluster, replace(submission, hidden=True), store=self.backend.store)
-        return RunAccess(self.backend, record.run_id, provider=self.cluster.provider)
+        record = submit(self.cluster, replace(submission, hidden=True))
+        return Run(self.backend, record.run_id, provider=self.cluster.provider)
 
     def _line(self, turn: Turn, found: ScoreMeasured) -> str:
         number = turn.number
@@ -127,7 +127,7 @@ class ScoreBench:
         what = f"{size.replicas} x batch {size.batch_size:<4}"
         return f"{label:>7}  {what} {rate if number else 'not counted':<16} {found.run_id}"
 
-    def _what(self, run: RunAccess) -> ScoreSetting:
+    def _what(self, run: Run) -> ScoreSetting:
         info, config = self.cluster.info, self.config
         view = _view(run)
         return ScoreSetting(
@@ -164,7 +164,7 @@ def prepare_score(
         raise ConfigError(f"{path.name} is not a score config", remedy="name a *.score.yaml file")
     backend = current()
     access = ready_cluster(cluster, config, report=report, start=start, backend=backend)
-    ensure_engine(config.model_dump(), access.provider, progress=report)
+    ensure_engine(config, access.provider, progress=report)
     return ScoreBench(
         cluster=access,
         backend=backend,
@@ -196,7 +196,7 @@ def changes(size: Size, *, rows: int) -> dict[str, Any]:
     }
 
 
-def read(run: RunAccess, size: Size) -> ScoreMeasured:
+def read(run: Run, size: Size) -> ScoreMeasured:
     """Return the rates in the journal of an ended run. Raises RunFailedError if it failed."""
     view = _view(run)
     rates = {name: view.value(name) for name in _RATES}
@@ -211,9 +211,8 @@ def read(run: RunAccess, size: Size) -> ScoreMeasured:
     )
 
 
-def _view(run: RunAccess) -> ScoreView:
-    run.source.poll()
-    return cast("ScoreView", run.source.view)
+def _view(run: Run) -> ScoreView:
+    return cast("ScoreView", run.view)
 
 
 def save(figures: ScoreFigures) -> Path:

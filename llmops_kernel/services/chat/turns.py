@@ -20,16 +20,16 @@ from llmops_kernel.config.models.score import (
     ScoredModel,
 )
 from llmops_kernel.errors import ConfigError, RunStateError
+from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.registry import kind_named, view_of
-from llmops_kernel.kinds.request import RunRequest
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import find
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.model import TrainedModel, trained_model
-from llmops_kernel.services.submission import Submission, submit
+from llmops_kernel.services.submission import submit
 from llmops_kernel.store.files import find as find_file
 from llmops_kernel.store.journal.chat_view import ChatAnswer, ChatView
 from llmops_kernel.store.record.record import RunRecord
@@ -65,7 +65,7 @@ def ask(
     settings: ChatSettings,
     after: str = "",
     progress: Progress | None = None,
-) -> RunAccess:
+) -> Run:
     """Submit a turn and return its run; `after` is the turn that it continues.
 
     Raises RunNotFoundError, RunStateError for a run without a model, ConfigError for settings that
@@ -74,11 +74,9 @@ def ask(
     store = backend.store
     config = turn_config(store, run, prompt, settings=settings, after=after)
     cluster = find(settings.cluster or store.record(config.run).cluster, backend=backend)
-    values = config.model_dump(mode="json")
-    request = RunRequest(kind=KIND, name=config.name, config=values, config_yaml=_text(values))
-    wanted = Submission(request=request, workspace=_workspace(store), hidden=True)
-    record = submit(cluster, wanted, store=store, progress=progress)
-    return RunAccess(backend, record.run_id, provider=cluster.provider)
+    turn = Submission(kind=KIND, config=config, workspace=_workspace(store), hidden=True)
+    record = submit(cluster, turn, progress=progress)
+    return Run(backend, record.run_id, provider=cluster.provider)
 
 
 def turn_config(
@@ -208,12 +206,6 @@ def _workspace(store: RunStore) -> Path:
     return folder
 
 
-def _text(values: dict[str, object]) -> str:
-    from llmops_kernel.config.reading.document import dump
-
-    return dump(values)
-
-
 # --- A conversation with the models of a run: each turn continues the one before it ---
 
 
@@ -226,7 +218,7 @@ LABELS = {"base": "base", "tuned": "fine-tuned"}
 class Turn:
     """One prompt and its growing answers."""
 
-    def __init__(self, run: RunAccess, prompt: str) -> None:
+    def __init__(self, run: Run, prompt: str) -> None:
         self.run, self.prompt = run, prompt
         self.config = config_of(run.record)
         self.names = tuple(one.name for one in self.config.models)
@@ -237,8 +229,7 @@ class Turn:
 
     @property
     def view(self) -> ChatView:
-        self.run.source.poll()
-        view = self.run.source.view
+        view = self.run.view
         assert isinstance(view, ChatView)
         return view
 
@@ -250,7 +241,7 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        return self.run.is_over()
+        return self.run.has_ended
 
     @property
     def state(self) -> RunState:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.clusters import ClusterAccess, read_template, up
+from llmops_kernel.services.clusters import Cluster, read_template, stop, up
 from llmops_kernel.services.doctor.checks import Finding, fail, ok
 from llmops_kernel.services.folders import HOME_ENV_VAR
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.views import format as fmt
 
@@ -121,16 +121,16 @@ def _train(home: Path, backend: Backend, *, timeout_s: float) -> TrainingView:
     (home / "doctor.yaml").write_text(f"name: {CLUSTER}\nprovider: local\n")
     template, path = read_template(home / "doctor.yaml")
     info = up(template, path=path, backend=backend)
-    cluster = ClusterAccess(info.name, provider=backend.provider_for(template))
+    cluster = Cluster(info.name, provider=backend.provider_for(template), backend=backend)
     workspace = home / "workspace"
     write_workspace(workspace)
     submission = from_config(workspace / "doctor.train.yaml", workspace=workspace)
-    record = submit(cluster, submission, store=backend.store)
-    run = RunAccess(backend, record.run_id, provider=cluster.provider)
+    record = submit(cluster, submission)
+    run = Run(backend, record.run_id, provider=cluster.provider)
     deadline_s = time.monotonic() + timeout_s
-    while not run.is_over() and time.monotonic() < deadline_s:
+    while not run.has_ended and time.monotonic() < deadline_s:
         time.sleep(0.5)
-    return cast("TrainingView", run.source.view)
+    return cast("TrainingView", run.view)
 
 
 def write_workspace(folder: Path) -> None:
@@ -176,4 +176,4 @@ def _down(backend: Backend) -> None:
     """Stop the cluster, also after a failed start."""
     for info in backend.survey().infos:
         if (provider := backend.provider_named(info.provider)) is not None:
-            ClusterAccess(info.name, provider=provider).stop("down", store=backend.store)
+            stop(Cluster(info.name, provider=provider, backend=backend), "down")

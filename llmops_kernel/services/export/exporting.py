@@ -28,7 +28,7 @@ from llmops_kernel.services.export.source import (
     find_source,
     raise_problems,
 )
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import MANIFEST, ExportJob, ExportLine, ModelSource
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
@@ -37,7 +37,7 @@ _MAX_CHECK_TOKENS = 64
 
 
 def export_run(
-    run: RunAccess,
+    run: Run,
     options: Options,
     *,
     progress: Progress | None = None,
@@ -50,9 +50,7 @@ def export_run(
     Raises ExportError with all that prevents it, before anything is done. Nothing is left of an
     export that fails or is interrupted.
     """
-    record = run.record
-    run.source.poll()
-    view = run.source.view
+    record, view = run.record, run.view
     problems = Problems()
     check_options(options, problems)
     source = find_source(record, view, attempts=run.attempts, base=options.base, problems=problems)
@@ -82,7 +80,7 @@ def _final(run_id: str, options: Options) -> Path:
 
 
 def _job(
-    run: RunAccess,
+    run: Run,
     view: RunView,
     source: ModelSource,
     options: Options,

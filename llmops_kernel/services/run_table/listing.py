@@ -13,7 +13,7 @@ from llmops_kernel.errors import LLMOpsError, MissingDependencyError, QueryError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table.index import RunTable, parsed_summary, read_records
 from llmops_kernel.services.run_table.names import families
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.files import store_errors, write_whole
 from llmops_kernel.store.index import IndexRow
@@ -219,12 +219,12 @@ def losses(store: RunStore, run_ids: Sequence[str]) -> Losses:
 
 def delete(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Delete runs that have ended; return the ids. Raises RunStateError naming the others."""
-    return _each(run_ids, lambda run_id: RunAccess(backend, run_id).delete(), "Deleted", report)
+    return _each(run_ids, lambda run_id: Run(backend, run_id).delete(), "Deleted", report)
 
 
 def stop(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Request a stop of each; return the ids. Raises RunStateError naming those that failed."""
-    return _each(run_ids, lambda run_id: RunAccess(backend, run_id).stop(), "Stopping", report)
+    return _each(run_ids, lambda run_id: Run(backend, run_id).stop(), "Stopping", report)
 
 
 def _each(

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any
 
 from llmops_kernel import score_env
+from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.jobs import engines as jobs
 from llmops_kernel.jobs.engines import EndedEngines
 from llmops_kernel.providers.protocol import ClusterProvider, EngineInfo, Progress
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.score_env import make
-from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.format import seconds
 
 
-def end_idle(cluster: ClusterAccess, *, store: RunStore) -> EndedEngines:
+def end_idle(cluster: Cluster) -> EndedEngines:
     """End the engines that have no work. Engines of running jobs stay.
 
     Starts no job where none is loaded. Raises ClusterError.
@@ -26,7 +25,7 @@ def end_idle(cluster: ClusterAccess, *, store: RunStore) -> EndedEngines:
     if cluster.ready_info().engines == ():
         return EndedEngines()
     with cluster.client() as client:
-        return jobs.end_idle_engines(client, store=store)
+        return jobs.end_idle_engines(client, store=cluster.backend.store)
 
 
 def engine_line(one: EngineInfo, *, now_s: float | None = None) -> str:
@@ -67,19 +66,19 @@ _LOG = logging.getLogger(__name__)
 
 
 def ensure_engine(
-    config: Mapping[str, Any], provider: ClusterProvider, *, progress: Progress | None = None
+    config: ScoreConfig, provider: ClusterProvider, *, progress: Progress | None = None
 ) -> None:
     """Make the environment where vLLM was asked for, unless it is there or comes with the image.
 
     It takes minutes and 4 GB, so `auto` does not make it: it says that Transformers answers.
 
-    `config`: of a score run, resolved. Without `progress` its lines are logged as warnings, which
+    Without `progress` its lines are logged as warnings, which
     Python prints: nobody waits minutes for something unknown. Raises MissingDependencyError.
     """
-    kind = (config.get("engine") or {}).get("type")
-    if not provider.shares_disk or not score_env.is_missing(str(kind)):
+    engine = config.engine.type
+    if not provider.shares_disk or not score_env.is_missing(engine):
         return
-    if kind == "vllm":
+    if engine == "vllm":
         make(progress or _LOG.warning)
     elif progress is not None:
         progress(

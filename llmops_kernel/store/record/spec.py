@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.store.paths import RunFolder
+from llmops_kernel.store.paths import RunFolder, cache
+from llmops_kernel.store.record.record import Attempt, RunRecord
 
 JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray's job supervisor sets it in the driver: the job's metadata and runtime environment.
@@ -54,6 +55,30 @@ class RunSpec(BaseModel):
     autoscaler."""
     ignored: tuple[str, ...] = ()
     """Files and folders of the workspace that an ignore file kept at home."""
+
+    @classmethod
+    def of(
+        cls,
+        record: RunRecord,
+        attempt: Attempt,
+        *,
+        run_root: Path,
+        most_resources: dict[str, float] | None,
+    ) -> RunSpec:
+        """Return the spec of an attempt, on the client that submits it."""
+        return cls(
+            run_id=record.run_id,
+            kind=record.kind,
+            attempt=attempt.number,
+            config=record.config,
+            run_root=str(run_root),
+            workspace_root=record.workspace_root,
+            submitted_s=attempt.submitted_s,
+            user=record.user,
+            cache_root=str(cache()),
+            most_resources=most_resources,
+            ignored=record.ignored,
+        )
 
     @property
     def has_packages(self) -> bool:

@@ -78,8 +78,8 @@ class Evaluator:
     hooks: Hooks
     config: TrainingConfig
     context: WorkerContext
-    accelerator: Any = None
-    """Set once the Trainer exists."""
+    accelerator: Any
+    """The Trainer's."""
     _unrepeated: UnrepeatedSamples = field(default_factory=UnrepeatedSamples, init=False)
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:

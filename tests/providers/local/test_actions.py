@@ -25,7 +25,7 @@ from llmops_kernel.providers.local.record import (
     recordable,
 )
 from llmops_kernel.providers.local.status import look
-from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, ClusterState
 from llmops_kernel.services.clusters import with_states_of
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import RunRecord
@@ -222,7 +222,7 @@ def test_a_deleted_cluster_is_forgotten_with_its_logs(
     assert stopped.names() == ("lab",)
     assert stopped.preview("lab", ClusterAction.DELETE).stops == ()
     with pytest.raises(ClusterStateError, match="resume it first"):
-        stopped.scale("lab", num_cpus=1)
+        stopped.scale("lab", ClusterSize(num_cpus=1))
     stopped.delete("lab")
     assert stopped.names() == ()
     assert list((tmp_path / "clusters").iterdir()) == []

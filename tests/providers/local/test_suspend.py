@@ -15,7 +15,7 @@ from llmops_kernel.config.reading.templates import find_template, load_cluster_t
 from llmops_kernel.errors import ClusterNotFoundError
 from llmops_kernel.providers.local.processes import cluster_processes
 from llmops_kernel.providers.local.provider import LocalProvider
-from llmops_kernel.providers.protocol import ClusterAction, ClusterState, Connection
+from llmops_kernel.providers.protocol import ClusterAction, ClusterSize, ClusterState, Connection
 from tests.providers.conftest import assert_no_trouble, record_of
 from tests.waiting import until
 
@@ -47,7 +47,7 @@ def test_scale_suspend_resume_delete(home: Path, tmp_path: Path) -> None:
     assert cluster.scale(num_cpus=2, progress=reported.append).info.num_cpus == 2
     assert "Stopping cluster life" in reported[0]
     assert not cluster_processes(first)
-    assert "these numbers" in provider.scale("life", num_cpus=2).message
+    assert "these numbers" in provider.scale("life", ClusterSize(num_cpus=2)).message
 
     assert seen_while(provider, cluster.suspend) <= {"ready", "stopping", "stopped"}
     assert cluster.info.state is ClusterState.STOPPED

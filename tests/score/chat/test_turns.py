@@ -12,7 +12,7 @@ import pytest
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat.turns import ChatSettings, ask, config_of, newest_turn
-from llmops_kernel.services.runs import RunAccess
+from llmops_kernel.services.runs import Run
 from llmops_kernel.store.journal.chat_view import ChatView
 from llmops_kernel.views.summary import list_runs
 
@@ -24,13 +24,13 @@ INSTANT = ChatSettings(engine="tests.score.instant:InstantEngine")
 Add = Callable[..., str]
 
 
-def view_of(turn: RunAccess) -> ChatView:
-    turn.source.poll()
-    assert isinstance(turn.source.view, ChatView)
-    return turn.source.view
+def view_of(turn: Run) -> ChatView:
+    view = turn.view
+    assert isinstance(view, ChatView)
+    return view
 
 
-def until(turn: RunAccess, condition: Callable[[ChatView], bool]) -> ChatView:
+def until(turn: Run, condition: Callable[[ChatView], bool]) -> ChatView:
     deadline_s = time.monotonic() + WAIT_S
     while not condition(view_of(turn)):
         assert time.monotonic() < deadline_s, view_of(turn).summary()
@@ -38,7 +38,7 @@ def until(turn: RunAccess, condition: Callable[[ChatView], bool]) -> ChatView:
     return view_of(turn)
 
 
-def ended(turn: RunAccess) -> ChatView:
+def ended(turn: Run) -> ChatView:
     return until(turn, lambda view: view.is_terminal)
 
 

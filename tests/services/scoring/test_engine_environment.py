@@ -64,17 +64,17 @@ def score(_: Backend, path: Path, **settings: object) -> object:
 
 
 def resubmit(backend: Backend, path: Path, **settings: object) -> object:
-    wanted = from_config(path).request
+    config = from_config(path).config.model_dump(mode="json")
     record = RunRecord(
         run_id="tags-1",
         name="tags",
         kind="score",
         created_s=1.0,
         cluster="lab",
-        config=wanted.config,
+        config=config,
         workspace_root=str(path.parent),
     )
-    backend.store.create(record, config_yaml=wanted.config_yaml)
+    backend.store.create(record, config_yaml="")
     return Run(backend, "tags-1").resubmit(**settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,11 @@ def is_in_cluster() -> bool:
 def is_there() -> bool:
     """Return whether this user has any Kubernetes access configured. Cheap."""
     return bool(files()) or is_in_cluster()
+
+
+def is_available() -> bool:
+    """Return whether there is such access, and the client library is installed."""
+    return is_there() and importlib.util.find_spec("kubernetes") is not None
 
 
 _read: dict[tuple[Any, ...], Kubeconfig] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
@@ -37,11 +36,6 @@ class KubeScope:
 
     def __str__(self) -> str:
         return f"{self.context}/{self.namespace}"
-
-
-def is_available() -> bool:
-    """Return whether there is a kubeconfig (or a service account) and the client is installed."""
-    return kubeconfig.is_there() and importlib.util.find_spec("kubernetes") is not None
 
 
 def known_scopes(home: Path) -> tuple[KubeScope, ...]:

@@ -53,8 +53,8 @@ class StreamProgress:
     max_length: int
     cache: Path
     tokenizer: Any = None
-    schedule: StreamSchedule | None = None
-    """Of the learning rate; set if the training ends with the rows."""
+    _schedule: StreamSchedule | None = None
+    """Of the learning rate, if the training ends with the rows."""
     _reported: int = 0
     """Step up to which the workers have reported."""
     _saved: Counts = field(default_factory=dict)
@@ -72,6 +72,10 @@ class StreamProgress:
         self._said = frozenset(fields.uses)
         fields.uses.clear()
         return fields.unused
+
+    def follow(self, schedule: StreamSchedule) -> None:
+        """Tell a schedule of the learning rate after each step how far the rows are."""
+        self._schedule = schedule
 
     def begin(self, step: int) -> None:
         """Begin after a step: 0, or that of the checkpoint."""
@@ -97,8 +101,8 @@ class StreamProgress:
         state.epoch = self.rows.epoch_at(step * self.rows_per_step)
         if not self.ends_with_rows:
             return bool(step >= state.max_steps)
-        if self.schedule is not None:
-            self.schedule.note(steps=step, progress=progress)
+        if self._schedule is not None:
+            self._schedule.note(steps=step, progress=progress)
         if finished:
             control.should_training_stop = True
             state.max_steps = step

@@ -24,10 +24,11 @@ from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.api.rbac import RULES
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
-from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterSize
 from llmops_kernel.server.clusters.feed import ClustersFeed
 from llmops_kernel.server.live.operations import Operations
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services import clusters
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.api.routing import parse
 from tests.k8s.standin.process import PolicyRule, StandIn
@@ -116,7 +117,7 @@ def up(cloud: Cloud, provider: KubeRayProvider) -> str:
 
 
 def wait(cloud: Cloud, provider: KubeRayProvider) -> str:
-    ClusterAccess("one", provider=provider).wait()
+    provider.wait("one")
     return ""
 
 
@@ -143,11 +144,11 @@ def side_bar(cloud: Cloud, provider: KubeRayProvider) -> str:
 
 
 def submit(cloud: Cloud, provider: KubeRayProvider) -> str:
-    access = ClusterAccess("one", provider=provider)
+    cluster = Cluster("one", provider=provider)
     package = cloud.home / "package.zip"
     package.write_bytes(b"PK")
-    access.ready_info()
-    with access.client() as client:
+    cluster.ready_info()
+    with cluster.client() as client:
         client.version()
         client.upload_package(package, name="_ray_pkg_a.zip")
         client.submit(entrypoint="true", submission_id="x-1", runtime_env={}, metadata={})
@@ -156,22 +157,23 @@ def submit(cloud: Cloud, provider: KubeRayProvider) -> str:
 
 def scale(cloud: Cloud, provider: KubeRayProvider) -> str:
     replicas = cloud.live()["spec"]["workerGroupSpecs"][0]["replicas"]
-    ClusterAccess("one", provider=provider).scale(workers={"w": 5 - replicas}, wait=False)
+    size = ClusterSize(workers={"w": 5 - replicas})
+    clusters.scale(Cluster("one", provider=provider), size, wait=False)
     return ""
 
 
 def suspend(cloud: Cloud, provider: KubeRayProvider) -> str:
-    ClusterAccess("one", provider=provider).stop("suspend", store=RunStore())
+    clusters.stop(Cluster("one", provider=provider), "suspend")
     return ""
 
 
 def resume(cloud: Cloud, provider: KubeRayProvider) -> str:
-    ClusterAccess("rests", provider=provider).resume(wait=False)
+    clusters.resume(Cluster("rests", provider=provider), wait=False)
     return ""
 
 
 def delete(cloud: Cloud, provider: KubeRayProvider) -> str:
-    ClusterAccess("goes", provider=provider).stop("delete", store=RunStore())
+    clusters.stop(Cluster("goes", provider=provider), "delete")
     return ""
 
 

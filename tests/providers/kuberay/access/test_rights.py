@@ -17,6 +17,7 @@ from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.api.rbac import RULES
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
+from llmops_kernel.providers.protocol import ClusterSize
 from tests.k8s.standin.process import PolicyRule
 from tests.providers.kuberay.conftest import Cloud
 
@@ -47,7 +48,7 @@ def test_the_rendered_role_is_enough_for_a_clusters_life(cloud: Cloud) -> None:
     provider.up(cloud.template())
     with JobsClient(provider.connect("one"), cluster="one") as jobs:
         assert jobs.list() == []
-    provider.scale("one", workers={"w": 3})
+    provider.scale("one", ClusterSize(workers={"w": 3}))
     provider.suspend("one")
     provider.delete("one")
 

@@ -13,7 +13,7 @@ import yaml
 
 from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.providers.kuberay.api.client import KubeError
-from llmops_kernel.providers.protocol import ClusterAction
+from llmops_kernel.providers.protocol import ClusterAction, ClusterSize
 from tests.k8s.support.kubectl import Kubectl, binary
 from tests.providers.kuberay.conftest import Cloud
 
@@ -190,7 +190,7 @@ def test_a_scale_that_a_manager_undoes_has_failed(cloud: Cloud, delay_s: float) 
     healing.start()
     try:
         with pytest.raises(ClusterStateError) as caught:
-            cloud.provider.scale("one", workers={"w": 3})
+            cloud.provider.scale("one", ClusterSize(workers={"w": 3}))
     finally:
         ended.set()
         healing.join()
@@ -204,7 +204,7 @@ def test_a_scale_beside_a_manager_that_leaves_it_is_done(cloud: Cloud) -> None:
     cloud.provider.up(cloud.template())
     assert sync(cloud, manifest(cloud)) == 200
     lines: list[str] = []
-    info = cloud.provider.scale("one", workers={"w": 3}, progress=lines.append)
+    info = cloud.provider.scale("one", ClusterSize(workers={"w": 3}), progress=lines.append)
     assert info.is_ready
     assert info.workers_ready == 3
     assert any(f"whether {MANAGER} undoes it" in line for line in lines)

@@ -65,7 +65,7 @@ def _known(cloud: Cloud) -> object:
 
 def test_nothing_is_submitted_to_a_head_without_workers(cloud: Cloud, run_id: str) -> None:
     with pytest.raises(ClusterStateError, match="scaled to zero workers") as caught:
-        Cluster("one", provider=cloud.provider).access.ready_info()
+        Cluster("one", provider=cloud.provider).ready_info()
     assert caught.value.remedy == "llmops resume one"
 
 

@@ -15,7 +15,7 @@ from llmops_kernel.errors import (
     ClusterStartError,
     ClusterStateError,
 )
-from llmops_kernel.providers.protocol import ClusterAction, ClusterState
+from llmops_kernel.providers.protocol import ClusterAction, ClusterSize, ClusterState
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
 from tests.waiting import until
@@ -114,24 +114,24 @@ def test_apply_succeeds_while_others_change_the_object(cloud: Cloud) -> None:
 
 def test_apply_after_scale_does_not_fight_ourselves(cloud: Cloud) -> None:
     cloud.provider.up(cloud.template())
-    cloud.provider.scale("one", workers={"w": 3})
+    cloud.provider.scale("one", ClusterSize(workers={"w": 3}))
     cloud.provider.apply(cloud.template(image="rayproject/ray:2.60.0-gpu"))
     assert cloud.live()["spec"]["workerGroupSpecs"][0]["replicas"] == 2
 
 
 def test_scale_up_and_down_and_its_bounds(cloud: Cloud) -> None:
     cloud.provider.up(cloud.template())
-    info = cloud.provider.scale("one", workers={"w": 4})
+    info = cloud.provider.scale("one", ClusterSize(workers={"w": 4}))
     assert (info.workers_ready, info.groups[0].replicas, info.groups[0].max_replicas) == (4, 4, 4)
     generation = cloud.live()["metadata"]["generation"]
-    cloud.provider.scale("one", workers={"w": 4})
+    cloud.provider.scale("one", ClusterSize(workers={"w": 4}))
     assert cloud.live()["metadata"]["generation"] == generation
     with pytest.raises(ClusterStateError, match="0 to 4 replicas, not 5"):
-        cloud.provider.scale("one", workers={"w": 5})
+        cloud.provider.scale("one", ClusterSize(workers={"w": 5}))
     with pytest.raises(ClusterStateError, match="no worker group 'x'; known: w"):
-        cloud.provider.scale("one", workers={"x": 1})
+        cloud.provider.scale("one", ClusterSize(workers={"x": 1}))
     with pytest.raises(ClusterStateError, match="worker group: w") as caught:
-        cloud.provider.scale("one", num_cpus=2)
+        cloud.provider.scale("one", ClusterSize(num_cpus=2))
     assert "--workers" in caught.value.remedy
 
 
@@ -140,11 +140,11 @@ def test_with_the_autoscaler_only_a_higher_number_has_an_effect(cloud: Cloud) ->
     assert (
         "removes those that stay idle" in cloud.provider.preview("one", ClusterAction.SCALE).summary
     )
-    cloud.provider.scale("one", workers={"w": 3})
+    cloud.provider.scale("one", ClusterSize(workers={"w": 3}))
     with pytest.raises(
         ClusterStateError, match="has 3 replicas, and only Ray's autoscaler"
     ) as caught:
-        cloud.provider.scale("one", workers={"w": 1})
+        cloud.provider.scale("one", ClusterSize(workers={"w": 1}))
     assert "max_replicas" in caught.value.remedy
     assert cloud.live()["spec"]["workerGroupSpecs"][0]["replicas"] == 3
 
@@ -194,7 +194,7 @@ def test_a_cluster_that_others_made_is_usable_at_once(cloud: Cloud) -> None:
     assert info.is_adopted
     assert cloud.provider.names() == ("theirs",)
     assert cloud.provider.connect("theirs").dashboard_url
-    assert cloud.provider.scale("theirs", workers={"g": 1}).workers_ready == 1
+    assert cloud.provider.scale("theirs", ClusterSize(workers={"g": 1})).workers_ready == 1
     cloud.provider.keep("theirs", for_s=600)
     cloud.provider.delete("theirs")
     assert cloud.provider.names() == ()

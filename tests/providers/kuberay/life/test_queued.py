@@ -11,8 +11,8 @@ import pytest
 from llmops_kernel.errors import ClusterStateError
 from llmops_kernel.providers.capabilities import EditKind
 from llmops_kernel.providers.kuberay.api.client import KubeError
-from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, ClusterState
+from llmops_kernel.services.clusters import Cluster
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
 from tests.k8s.standin.process import StandIn
@@ -55,7 +55,7 @@ def test_the_size_and_the_suspension_are_one_change(cloud: Cloud) -> None:
     """Else KubeRay creates pods while Kueue deletes them, and waits 300 s for the lost ones."""
     admitted(cloud, elastic=False)
     generation = cloud.live()["metadata"]["generation"]
-    cloud.provider.scale("one", workers={"w": 3}, wait=False)
+    cloud.provider.scale("one", ClusterSize(workers={"w": 3}), wait=False)
     live = cloud.live()
     assert live["spec"]["workerGroupSpecs"][0]["replicas"] == 3
     assert live["spec"]["suspend"] is True
@@ -69,7 +69,7 @@ def test_an_elastic_cluster_is_resized_while_it_runs(cloud: Cloud) -> None:
     assert "other pods keep running" in preview.summary
     stops = cloud.provider.preview("one", ClusterAction.SUSPEND).stops
     assert not any("head" in line for line in stops)
-    cloud.provider.scale("one", workers={"w": 3}, wait=False)
+    cloud.provider.scale("one", ClusterSize(workers={"w": 3}), wait=False)
     spec = cloud.live()["spec"]
     assert (spec["suspend"], spec["workerGroupSpecs"][0]["replicas"]) == (False, 3)
     assert spec["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
@@ -168,13 +168,13 @@ def queue(standin: StandIn, namespace: str) -> Iterator[str]:
 def test_it_stays_ready_while_further_workers_wait_for_quota(cloud: Cloud, queue: str) -> None:
     """Its workers take runs meanwhile; whoever scales it waits, with the reason."""
     assert cloud.provider.up(cloud.template(queue=queue)).is_ready
-    cloud.provider.scale("one", workers={"w": 4}, wait=False)
+    cloud.provider.scale("one", ClusterSize(workers={"w": 4}), wait=False)
     info = until(lambda: _of_quota(cloud))
     assert (info.state, info.workers_ready, info.workers_wanted) == (ClusterState.READY, 2, 4)
     assert info.waiting[0].kind == "quota"
     assert info.message == info.waiting[0].message
     assert info.num_gpus == 8.0, "what Ray reports"
-    ready = ClusterAccess("one", provider=cloud.provider).ready_info()
+    ready = Cluster("one", provider=cloud.provider).ready_info()
     assert ready.is_ready, "a run is not held up"
     assert cloud.provider.up(cloud.template(queue=queue)).is_ready
     lines: list[str] = []
@@ -182,7 +182,7 @@ def test_it_stays_ready_while_further_workers_wait_for_quota(cloud: Cloud, queue
         waits = pool.submit(cloud.provider.scale, "one", workers={"w": 4}, progress=lines.append)
         until(lambda: any("for quota of queue team-a" in line for line in lines))
         assert not waits.done()
-        assert cloud.provider.scale("one", workers={"w": 3}).workers_ready == 3
+        assert cloud.provider.scale("one", ClusterSize(workers={"w": 3})).workers_ready == 3
         with pytest.raises(ClusterStateError, match="somebody else has set it back to w=3"):
             waits.result(60)
 

@@ -12,7 +12,7 @@ from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.jobs.outputs.loss import about_outputs
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.providers.protocol import ClusterAction
-from llmops_kernel.services.clusters import ClusterAccess
+from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
@@ -80,12 +80,12 @@ def test_an_output_without_another_copy_is_named_before_its_pods_are_deleted(
     ran("stored", path="s3://bucket/model")
     ran("small", place="node", files=FILES)
     ran("earlier", place="node", age_s=7200.0)
-    access = ClusterAccess("one", provider=cloud.provider)
-    assert "only copy" not in str(access.preview("delete"))
+    cluster = Cluster("one", provider=cloud.provider)
+    assert "only copy" not in str(cluster.preview("delete"))
     ran("large", place="node")
     line = "the only copy of the model of run large (14.0 GiB)"
     for action in (ClusterAction.DELETE, ClusterAction.SUSPEND):
-        preview = access.preview(action)
+        preview = cluster.preview(action)
         assert [stop for stop in preview.stops if "copy" in stop] == [line]
         assert preview.needs_confirmation
-    assert "copy" not in str(access.preview(ClusterAction.SCALE).stops)
+    assert "copy" not in str(cluster.preview(ClusterAction.SCALE).stops)
