@@ -67,6 +67,10 @@ check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests o
 wire: install ## Generate extension/src/wire.ts from the server's wire models
 	@$(BIN)/python -m llmops_kernel.server.wire_ts
 
+.PHONY: widget
+widget: $(STAMPS)/npm ## Make what notebooks load (llmops_kernel/widgets/static) of extension/src/panel
+	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s widget
+
 .PHONY: fix
 fix: install ## Let ruff fix and format the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
@@ -137,8 +141,8 @@ $(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml
 
 # --- the Lab extension: built once, and again when its sources have changed ---
 
-EXTENSION := $(shell find extension/src extension/style extension/schema extension/scripts \
-	llmops_kernel/widgets/static -type f -not -path '*/generated/*' -not -path '*/__tests__/*' 2>/dev/null)
+EXTENSION := $(shell find extension/src extension/style extension/schema -type f \
+	-not -path '*/__tests__/*' 2>/dev/null)
 LABEXTENSION := $(VENV)/share/jupyter/labextensions/@llmops/lab
 
 .PHONY: labextension

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from pathlib import Path
@@ -19,16 +18,10 @@ from llmops_kernel.views.run_text.state_text import name_of
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.widgets.source import LiveRun
 
+# Made of extension/src/panel by `make widget`, and committed: installing needs no Node.js.
 _STATIC = Path(__file__).parent / "static"
-# Which files make the panel, in which order; the Lab extension is built from the same list.
-_PARTS = json.loads((_STATIC / "parts.json").read_text(encoding="utf-8"))
 _LOG_EVERY_S = 2.0
 _LOG_LINES = 200
-
-
-def _joined(names: list[str]) -> str:
-    # A widget's module is one string: without a build step the parts are laid end to end.
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
 def _pack_all(_: object, panel: RunPanel) -> bytes:
@@ -42,8 +35,8 @@ class RunPanel(anywidget.AnyWidget):
     history is packed only when the full state is requested.
     """
 
-    _esm = _joined(_PARTS["scripts"])
-    _css = _joined(_PARTS["styles"])
+    _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
 
     state = traitlets.Dict().tag(sync=True)
     log = traitlets.Unicode("").tag(sync=True)

@@ -1,9 +1,9 @@
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
+import { RunData } from '../panel/runData';
 import { IFollowed, ILive, LiveMessage } from '../tokens';
 import { RunRows, RunState, Trouble } from '../wire';
-import { Rows } from './rows';
 
 const LOST: Trouble = {
   message: 'The Jupyter server does not answer',
@@ -23,12 +23,10 @@ export class RunModel implements IFollowed {
     live.statusChanged.connect(this.onStatus, this);
   }
 
+  readonly rows = new RunData();
+
   get state(): RunState | null {
     return this._state;
-  }
-
-  get rows(): Rows {
-    return this._rows;
   }
 
   get isKnown(): boolean {
@@ -68,7 +66,7 @@ export class RunModel implements IFollowed {
     return this.live.subscribe(
       `run/${this.runId}`,
       message => this.take(message),
-      () => ({ generation: this._generation, rows: this._rows.count })
+      () => ({ generation: this._generation, rows: this.rows.count })
     );
   }
 
@@ -88,9 +86,10 @@ export class RunModel implements IFollowed {
     { columns, first, generation }: RunRows,
     payload: ArrayBuffer | null
   ): void {
-    if (!this._rows.write(columns, first, payload)) {
+    this.rows.describe(columns);
+    if (!this.rows.write(first, payload)) {
       // Rows are missing: start again without any.
-      this._rows = new Rows();
+      this.rows.clear();
       this._generation = '';
       this._subscription.dispose();
       this._subscription = this.subscribe();
@@ -101,7 +100,6 @@ export class RunModel implements IFollowed {
   }
 
   private _state: RunState | null = null;
-  private _rows = new Rows();
   private _generation = '';
   private _trouble: Trouble | null = null;
   private _isLost = false;

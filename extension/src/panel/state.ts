@@ -1,0 +1,22 @@
+import { PanelState } from '../wire';
+
+/** What the panel draws besides the rows; one that an older version saved may lack some of it. */
+export interface IPanelState extends Partial<PanelState> {
+  /** What the run is called. */
+  title?: string;
+  stop_asked?: boolean;
+  /** Counts, so that a panel which already shows "stopping" notices the change. */
+  stop_refused?: number;
+}
+
+/** About the panel itself: the cluster does not answer, say. */
+export interface INotice {
+  message: string;
+  remedy: string;
+}
+
+/** A part of the panel. */
+export interface ISection {
+  readonly element: HTMLElement;
+  update(state: IPanelState): void;
+}
