@@ -751,7 +751,7 @@ export interface ComparedSample {
   prompt: string;
   /** Empty for a prompt without one. */
   reference: string;
-  /** Of each run the newest; words are new that the first run's answer lacks. */
+  /** The newest of each run or null; words are new that the first run's answer lacks. */
   answers: (SampledAnswer | null)[];
 }
 
@@ -1110,6 +1110,8 @@ export interface RunState {
 export interface PanelState {
   run_id: string;
   name: string;
+  /** What the run is called: its title, else its config's name. */
+  title: string;
   cluster: string;
   what: string;
   state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';

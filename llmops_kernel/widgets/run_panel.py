@@ -14,7 +14,6 @@ import traitlets
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.columns import PackedRows
-from llmops_kernel.views.run_text.state_text import name_of
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.widgets.source import LiveRun
 
@@ -75,9 +74,9 @@ class RunPanel(anywidget.AnyWidget):
         return self._source.is_over
 
     def _snapshot(self) -> dict[str, Any]:
+        run, now_s = self._run, self._clock()
         return {
-            **snapshot(self.view, self._run.record, now_s=self._clock()),
-            "title": name_of(self._run.record, title=self._run.title),
+            **snapshot(self.view, run.record, now_s=now_s, title=run.title).model_dump(mode="json"),
             "stop_asked": self._stop_asked,
             "stop_refused": self._stop_refused,
         }
@@ -150,7 +149,7 @@ class RunPanel(anywidget.AnyWidget):
         if isinstance(first, int) and first >= 0:
             with self._lock:
                 page = sample_table(self.view, first=first, most=SAMPLE_PAGE)
-            self.send({"kind": "samples", "page": page})
+            self.send({"kind": "samples", "page": page.model_dump(mode="json")})
 
     def _stop(self) -> None:
         self._show_stop(asked=True)

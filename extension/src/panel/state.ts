@@ -2,8 +2,6 @@ import { PanelState } from '../wire';
 
 /** What the panel draws besides the rows; one that an older version saved may lack some of it. */
 export interface IPanelState extends Partial<PanelState> {
-  /** What the run is called. */
-  title?: string;
   stop_asked?: boolean;
   /** Counts, so that a panel which already shows "stopping" notices the change. */
   stop_refused?: number;

@@ -3,7 +3,6 @@ import * as React from 'react';
 
 import { asTrouble } from '../api';
 import { RunPanel } from '../panel/panel';
-import { nameOf } from '../runs/names';
 import { IChartSettings } from '../tokens';
 import { PanelSamples, Trouble } from '../wire';
 import { RunModel } from './model';
@@ -77,11 +76,7 @@ export class LivePanel implements IDisposable {
     if (state?.row?.state !== this._refusedIn) {
       this._refusal = null; // The state has changed since.
     }
-    const title = state?.row ? nameOf(state.row) : '';
-    this._panel.show({
-      state: { ...state?.panel, title },
-      notice: this._refusal
-    });
+    this._panel.show({ state: state?.panel ?? {}, notice: this._refusal });
   }
 
   private draw(): void {

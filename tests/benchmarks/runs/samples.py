@@ -118,7 +118,7 @@ def measure(page: Page, view: TrainingView, record: RunRecord) -> None:
     state: dict[str, Any] = {}
     for _ in range(5):
         begun_s = time.perf_counter()
-        state = snapshot(view, record, now_s=time.time())
+        state = snapshot(view, record, now_s=time.time()).model_dump(mode="json")
         took.append((time.perf_counter() - begun_s) * 1e3)
     size = len(json.dumps(state)) / 1024
     print(f"state of the panel: {statistics.median(took):.1f} ms, {size:.0f} KiB are sent")
@@ -126,7 +126,7 @@ def measure(page: Page, view: TrainingView, record: RunRecord) -> None:
 
     def page_of(first: int) -> str:
         begun_s = time.perf_counter()
-        text = json.dumps(sample_table(view, first=first, most=SAMPLE_PAGE))
+        text = sample_table(view, first=first, most=SAMPLE_PAGE).model_dump_json()
         answered.append((time.perf_counter() - begun_s) * 1e3)
         return text
 

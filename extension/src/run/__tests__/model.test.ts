@@ -106,10 +106,11 @@ describe('LivePanel', () => {
         panel: {
           state,
           run_id: 'r-1',
+          title: 'mine',
           curve: 'reward',
           samples: { ...page, rows: [['first']], first: 0 }
         },
-        row: { title: 'mine', state }
+        row: { state }
       });
     state('RUNNING');
     return { live, host, panel, state };

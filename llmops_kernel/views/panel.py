@@ -1,18 +1,53 @@
-"""What a run's live panel shows: words and formatted numbers (see `views/snapshot.py`)."""
+"""The state of a run's live panel, as browsers get it: words and formatted numbers.
+
+`snapshot` makes it; `extension/src/wire.ts` has its fields.
+"""
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from llmops_kernel.metrics.events import RunState
-from llmops_kernel.server.wire.common import Wire
-from llmops_kernel.server.wire.runs import RunColumn, SampledAnswer
+from llmops_kernel.store.journal.summary import Unit
 
 
-class PanelPart(Wire):
+class PanelPart(BaseModel):
     """A part of the panel; an unknown field is a mistake of the snapshot."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Built on first use: most commands import this module and show no panel.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True
+    )
+
+
+class RunColumn(PanelPart):
+    """One number of each row of a run's charts."""
+
+    name: str
+    label: str
+    unit: Unit
+
+
+class SampledAnswer(PanelPart):
+    """An answer of the model at one step."""
+
+    at: str
+    """The step."""
+    words: list[tuple[str, bool]]
+    """Pieces of the text, each with whether the answer before it lacks it."""
+    more: str
+    """What is left out; empty for a whole answer."""
+
+
+class ComparedSample(PanelPart):
+    """A row that several runs answered."""
+
+    row: str
+    prompt: str
+    reference: str
+    """Empty for a prompt without one."""
+    answers: list[SampledAnswer | None]
+    """The newest of each run or null; words are new that the first run's answer lacks."""
 
 
 class PanelFigure(PanelPart):
@@ -116,6 +151,8 @@ class PanelState(PanelPart):
 
     run_id: str
     name: str
+    title: str
+    """What the run is called: its title, else its config's name."""
     cluster: str
     what: str
     state: RunState
