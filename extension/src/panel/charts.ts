@@ -210,12 +210,9 @@ export class Charts {
     const { _state: state, _zoom: zoom, data } = this;
     const steps = data.x;
     const x = this.axis(this._choice.x) ?? this.axis('step')!;
-    zoom.bounds = boundsOf(
-      x.values,
-      atSteps(state.evals ?? [], steps, x.values)
-    );
+    zoom.bounds = boundsOf(x.values, atSteps(state.evals ?? [], steps, x));
     zoom.marks = marksOf(state).map(({ step, bad }) => {
-      const [[at]] = atSteps([[step, 0]], steps, x.values);
+      const [[at]] = atSteps([[step, 0]], steps, x);
       return { x: at, bad };
     });
     return { x, steps, choice: this._choice };

@@ -160,17 +160,17 @@ function rowOfStep(steps: ArrayLike<number>, step: number): number {
   return low - 1;
 }
 
-/** Where points at steps stand on another x axis; before the first row at its place. */
+/** Where points at steps stand on an x axis; before the first row at its place. */
 export function atSteps(
   points: readonly Point[],
   steps: ArrayLike<number>,
-  x: ArrayLike<number>
+  { key, values }: IXAxis
 ): readonly Point[] {
-  if (steps === x || x.length === 0) {
+  if (key === 'step' || values.length === 0) {
     return points;
   }
   return points.map(([step, value]) => [
-    x[Math.max(rowOfStep(steps, step), 0)],
+    values[Math.max(rowOfStep(steps, step), 0)],
     value
   ]);
 }

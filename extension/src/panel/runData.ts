@@ -86,7 +86,13 @@ export class RunData {
 
   /** Whether any row has a number in that column. */
   has(name: string): boolean {
-    return this.values(name).some(value => !Number.isNaN(value));
+    const values = this.values(name);
+    for (let row = 0; row < values.length; row++) {
+      if (!Number.isNaN(values[row])) {
+        return true;
+      }
+    }
+    return false;
   }
 
   private reserve(name: string, count: number): Float64Array {

@@ -140,7 +140,7 @@ export function drawnOf(tab: ITab, data: RunData, frame: IFrame): Drawn {
   });
   let joined = columns as unknown as PlotData;
   if (tab.points) {
-    joined = withPoints(joined, atSteps(tab.points, steps, x.values), shown);
+    joined = withPoints(joined, atSteps(tab.points, steps, x), shown);
     const color = used.length ? 1 : 0;
     lines.push({ label: tab.pointsLabel ?? '', color, dots: true });
   }

@@ -1,8 +1,8 @@
-import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { RunData } from '../panel/runData';
-import { IFollowed, ILive, LiveMessage } from '../tokens';
+import { ILive, LiveMessage } from '../tokens';
+import { TopicModel } from '../topicModel';
 import { RunRows, RunState, Trouble } from '../wire';
 
 const LOST: Trouble = {
@@ -14,12 +14,13 @@ const LOST: Trouble = {
 /**
  * One run: its state and the rows of all steps.
  */
-export class RunModel implements IFollowed {
+export class RunModel extends TopicModel {
   constructor(
     private live: ILive,
     readonly runId: string
   ) {
-    this._subscription = this.subscribe();
+    super();
+    this.subscribe();
     live.statusChanged.connect(this.onStatus, this);
   }
 
@@ -29,17 +30,8 @@ export class RunModel implements IFollowed {
     return this._state;
   }
 
-  get isKnown(): boolean {
-    return this._state !== null;
-  }
-
-  get trouble(): Trouble | null {
-    return this._isLost ? LOST : this._trouble;
-  }
-
-  /** The state or the trouble is another. */
-  get changed(): ISignal<RunModel, void> {
-    return this._changed;
+  override get trouble(): Trouble | null {
+    return this._isLost ? LOST : super.trouble;
   }
 
   /** Rows from this number on are new. */
@@ -47,39 +39,30 @@ export class RunModel implements IFollowed {
     return this._rowsChanged;
   }
 
-  get isDisposed(): boolean {
-    return this._subscription.isDisposed;
-  }
-
-  dispose(): void {
+  override dispose(): void {
     this.live.statusChanged.disconnect(this.onStatus, this);
-    this._subscription.dispose();
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private onStatus(_: ILive, isConnected: boolean): void {
     this._isLost = !isConnected;
-    this._changed.emit();
+    this.emitChanged();
   }
 
-  private subscribe(): IDisposable {
-    return this.live.subscribe(
-      `run/${this.runId}`,
-      message => this.take(message),
-      () => ({ generation: this._generation, rows: this.rows.count })
-    );
+  private subscribe(): void {
+    this.follow(this.live, `run/${this.runId}`, () => ({
+      generation: this._generation,
+      rows: this.rows.count
+    }));
   }
 
-  private take({ kind, data, payload }: LiveMessage): void {
+  protected receive({ kind, data, payload }: LiveMessage): boolean {
     if (kind === 'rows') {
       this.takeRows(data, payload);
     } else if (kind === 'state') {
       this._state = data;
-      this._changed.emit();
-    } else if (kind === 'trouble' || kind === 'fine') {
-      this._trouble = kind === 'fine' ? null : data;
-      this._changed.emit();
     }
+    return kind === 'state';
   }
 
   private takeRows(
@@ -91,8 +74,7 @@ export class RunModel implements IFollowed {
       // Rows are missing: start again without any.
       this.rows.clear();
       this._generation = '';
-      this._subscription.dispose();
-      this._subscription = this.subscribe();
+      this.subscribe();
       return;
     }
     this._generation = generation;
@@ -101,11 +83,8 @@ export class RunModel implements IFollowed {
 
   private _state: RunState | null = null;
   private _generation = '';
-  private _trouble: Trouble | null = null;
   private _isLost = false;
-  private _changed = new Signal<RunModel, void>(this);
   private _rowsChanged = new Signal<RunModel, number>(this);
-  private _subscription: IDisposable;
 }
 
 /**

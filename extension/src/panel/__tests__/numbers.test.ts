@@ -91,11 +91,15 @@ describe('the x axis', () => {
       [2, 8],
       [7, 7]
     ];
-    expect(atSteps(points, [1, 2, 3], [10, 30, 60])).toEqual([
+    const steps = [1, 2, 3];
+    const tokens = { key: 'tokens', label: '', values: [10, 30, 60] };
+    expect(atSteps(points, steps, tokens)).toEqual([
       [10, 9],
       [30, 8],
       [60, 7]
     ]);
+    const axis = { key: 'step', label: '', values: [...steps] };
+    expect(atSteps(points, steps, axis)).toEqual(points);
   });
 });
 

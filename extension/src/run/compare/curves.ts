@@ -2,6 +2,7 @@ import { marksOf } from '../../panel/charts';
 import {
   AXIS_COLUMNS,
   IChartChoice,
+  IXAxis,
   Point,
   atSteps,
   positive,
@@ -19,10 +20,15 @@ export type CurveChoice = Omit<IChartChoice, 'more'>;
 const AS_IT_IS: CurveChoice = { x: 'step', smoothing: 0, log: false };
 type Numbers = (number | null)[];
 
+/** A run's x axis; null where it does not know all values of it. */
+function axisOf(rows: RunData, key: string): IXAxis | null {
+  const native = { label: '', values: rows.x };
+  return xValues(key, native, name => rows.values(name));
+}
+
 /** A run's x values on an axis; null where it does not know them all. */
 export function xOf(rows: RunData, key: string): ArrayLike<number> | null {
-  const native = { label: '', values: rows.x };
-  return xValues(key, native, name => rows.values(name))?.values ?? null;
+  return axisOf(rows, key)?.values ?? null;
 }
 
 /**
@@ -66,11 +72,8 @@ function placed(
   points: readonly Point[],
   key: string
 ): readonly Point[] {
-  if (key === 'step') {
-    return points;
-  }
-  const x = xOf(rows, key);
-  return x === null ? [] : atSteps(points, rows.x, x);
+  const axis = axisOf(rows, key);
+  return axis ? atSteps(points, rows.x, axis) : [];
 }
 
 /** The metrics that at least one of the runs was evaluated by, the loss first. */
