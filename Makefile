@@ -60,7 +60,7 @@ check: install ## Lint, format, types, layers, sizes, structure, hygiene
 
 .PHONY: check-extension
 check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests of the Lab extension
-	@echo "tsc, prettier, eslint"; cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s check
+	@echo "widget, tsc, prettier, eslint"; cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s check
 	@echo "vitest";        cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s test -- --silent --reporter=dot
 
 .PHONY: wire
