@@ -21,7 +21,7 @@ class PanelPart(BaseModel):
 
 
 class RunColumn(PanelPart):
-    """One number of each row of a run's charts."""
+    """A number that each row of a run's charts has."""
 
     name: str
     label: str
@@ -36,7 +36,7 @@ class SampledAnswer(PanelPart):
     words: list[tuple[str, bool]]
     """Pieces of the text, each with whether the answer before it lacks it."""
     more: str
-    """What is left out; empty for a whole answer."""
+    """Says what is left out; empty for a whole answer."""
 
 
 class ComparedSample(PanelPart):
@@ -51,7 +51,7 @@ class ComparedSample(PanelPart):
 
 
 class PanelFigure(PanelPart):
-    """One number at the top."""
+    """A number at the top."""
 
     label: str
     value: str
@@ -60,7 +60,7 @@ class PanelFigure(PanelPart):
 
 
 class PanelBar(PanelPart):
-    """One start-up phase of the waterfall."""
+    """A start-up phase of the waterfall."""
 
     name: str
     detail: str
@@ -152,12 +152,12 @@ class PanelState(PanelPart):
     run_id: str
     name: str
     title: str
-    """What the run is called: its title, else its config's name."""
+    """The run's name for people: its title, else its config's name."""
     cluster: str
     what: str
     state: RunState
     state_text: str
-    """What it waits for or why it starts again; empty where the state says all, and at its end."""
+    """Says what it waits for or why it restarts; empty where the state says all."""
     attempt: int
     ended: bool
     kind: str
@@ -170,7 +170,7 @@ class PanelState(PanelPart):
     progress_text: str
     eta_text: str
     waiting_text: str
-    """What it does while there is no curve yet."""
+    """Says what it does while there is no curve yet."""
     figures: list[PanelFigure]
     columns: list[RunColumn]
     curve: str
@@ -182,12 +182,12 @@ class PanelState(PanelPart):
     eval_curves: list[PanelCurve]
     """The further metrics of the evaluations, without values that are not finite."""
     eval_rows: PanelTable
-    """One row an evaluation."""
+    """A row for each evaluation."""
     samples: PanelSamples
     members: PanelTable
     """Numbers of each member that does a share of the work, such as a replica."""
     saves: str
-    """What it saves when it is stopped: `a checkpoint`."""
+    """Saved when it is stopped: `a checkpoint`."""
     warnings: list[PanelWarning]
     restarts: list[str]
     restart_steps: list[int]
@@ -197,6 +197,6 @@ class PanelState(PanelPart):
     every_row: bool
     """False where rows were left out, as of a run of very many steps, or in a saved notebook."""
     stride: int
-    """So many steps at most stand behind two rows, their lowest and highest numbers."""
+    """Two rows, the lowest and the highest numbers, stand for at most so many steps."""
     failures: list[PanelFailure]
     outputs: list[PanelOutput]

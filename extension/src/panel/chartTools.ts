@@ -3,7 +3,7 @@ import { IChartChoice, toCsv } from './numbers';
 import { Chart } from './plot';
 import { RunData } from './runData';
 
-/** Where a user's choices for charts are stored: in Lab's settings, else in this browser. */
+/** Stores a user's choices for charts: in Lab's settings, else in this browser. */
 export interface IChartStore {
   /** The newest choice, wherever it was made; the charts check it. */
   read(): unknown;
@@ -36,10 +36,10 @@ export function browserStore(): IChartStore {
   };
 }
 
-/** What the line of choices shows. */
+/** The choices, and what can be chosen. */
 export interface IOffer {
   choice: IChartChoice;
-  /** One that the rows have no numbers for is not known. */
+  /** `known` is false for one that the rows have no numbers for. */
   axes: readonly { key: string; label: string; known: boolean }[];
   /** The charts that can be added. */
   charts: readonly { key: string; title: string }[];

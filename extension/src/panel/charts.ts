@@ -41,7 +41,7 @@ function boundsOf(x: ArrayLike<number>, points: readonly Point[]): Range {
   return low === high ? [low - 1, high + 1] : [low, high];
 }
 
-/** One chart in its frame, with a button that saves it as a picture. */
+/** A chart in its frame, with a button that saves it as a picture. */
 class ChartCard {
   constructor(
     zoom: Zoom,
@@ -184,14 +184,15 @@ export class Charts {
     this._choice = newest;
   }
 
-  /** New columns need new tabs and charts. */
+  /** New columns, or another curve, need new tabs and charts. */
   private describe(): void {
     const { columns } = this.data;
-    if (this._described === columns) {
+    const { curve } = this._state;
+    if (this._columns === columns && this._curveName === curve) {
       return;
     }
-    this._described = columns;
-    const { curve } = this._state;
+    this._columns = columns;
+    this._curveName = curve;
     this._curveLabel = columns.find(({ name }) => name === curve)?.label ?? '';
     this._title.textContent = capital(this._curveLabel);
     this._tabs = tabsOf(columns, curve);
@@ -321,7 +322,8 @@ export class Charts {
   private _curve: ChartCard;
   private _other: ChartCard;
   private _added = new Map<string, ChartCard>();
-  private _described: readonly RunColumn[] | null = null;
+  private _columns: readonly RunColumn[] | null = null;
+  private _curveName: string | undefined;
   private _curveLabel = '';
   private _tabs: ITab[] = [];
   private _chosen = '';
@@ -355,7 +357,7 @@ function notesOf(state: IPanelState, { smoothing }: IChartChoice): string[] {
   ].filter(Boolean);
 }
 
-/** What the drawn points stand for where a run has more steps than a page can hold. */
+/** Say what a drawn point stands for where a run has more steps than a page can hold. */
 function strideNote({ stride = 1 }: IPanelState): string {
   if (stride < 2) {
     return '';

@@ -36,7 +36,7 @@ export interface IWidgetModel {
 
 type Callback = (content: Message, buffers?: Packed[]) => void;
 
-/** One call a model: its data is shared by all of its views. */
+/** Called once for each model: its views share its data. */
 export default () => {
   const data = new RunData();
   const panels = new Set<RunPanel>();

@@ -1,11 +1,11 @@
-/** What is drawn of a run's numbers: pure functions. Unknown numbers are null or NaN. */
+/** Arithmetic on the numbers of a chart: pure functions. Unknown numbers are null or NaN. */
 
 export type Numbers = ArrayLike<number | null>;
 export type Range = [number, number];
 /** x, or a step, and the value there. */
 export type Point = readonly [number, number];
 
-/** How much of a curve's past a smoothed point keeps, at most; 1 would never move. */
+/** The most that a smoothed point keeps of a curve's past; 1 would never move. */
 const MOST_SMOOTHING = 0.999;
 /** Columns that stand on the x axis only. */
 export const AXIS_COLUMNS = new Set([
@@ -43,7 +43,7 @@ export function smoothed(values: Numbers, weight: number): (number | null)[] {
   return result;
 }
 
-/** What a log axis can show: zero and less become gaps, and are counted. */
+/** Return what a log axis can show: zero and less become gaps, and are counted. */
 export function positive(values: Numbers): {
   values: (number | null)[];
   numLeftOut: number;
@@ -103,7 +103,7 @@ function hoursSinceFirst(
 /** The numbers of a column; an unknown one is NaN. */
 type ColumnReader = (name: string) => ArrayLike<number>;
 
-/** What can stand on the x axis. */
+/** The x axes that a user can choose. */
 export const X_AXES = [
   { key: 'step', label: 'step' },
   { key: 'tokens', label: 'tokens' },
@@ -160,7 +160,7 @@ function rowOfStep(steps: ArrayLike<number>, step: number): number {
   return low - 1;
 }
 
-/** Where points at steps stand on an x axis; before the first row at its place. */
+/** Place points at steps on an x axis; those before the first row stand at its place. */
 export function atSteps(
   points: readonly Point[],
   steps: ArrayLike<number>,
@@ -247,7 +247,7 @@ function csvName(name: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** What a user has chosen for the charts of all runs. */
+/** A user's choices for the charts of all runs. */
 export interface IChartChoice {
   /** A key of `X_AXES`. */
   x: string;

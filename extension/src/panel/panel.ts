@@ -17,7 +17,7 @@ import {
 } from './sections';
 import { INotice, IPanelState } from './state';
 
-/** What a panel draws besides the rows of its run. */
+/** All that a panel draws besides the rows of its run. */
 export interface IPanelContent {
   state: IPanelState;
   log: string;
@@ -26,7 +26,7 @@ export interface IPanelContent {
   samples: PanelSamples | null;
 }
 
-/** What a user can do in a panel; what is missing has no button. */
+/** Done for the user of a panel; an action that is missing has no button. */
 export interface IPanelActions {
   charts: IChartStore;
   stop?: () => void;

@@ -54,7 +54,7 @@ export function legendValue(
   };
 }
 
-/** One line of a plot. */
+/** A line of a plot. */
 export interface ILine {
   label: string;
   /** Number of its colour. */
@@ -187,7 +187,7 @@ export class Zoom {
   private _part: Range | null = null;
 }
 
-/** What is drawn in one chart. */
+/** All that a chart draws. */
 export interface IPlan {
   /** Its name for screen readers. */
   label: string;
@@ -197,7 +197,7 @@ export interface IPlan {
   unit: string;
   log: boolean;
   fromZero: boolean;
-  /** What is not drawn of it, in words. */
+  /** Says what is not drawn. */
   note: string;
   /** In its place while there are no numbers. */
   text: string;
@@ -326,7 +326,7 @@ export function pressed(
   return true;
 }
 
-/** What uPlot's types leave out: the cursor of the other charts moves too. */
+/** An argument that uPlot's types leave out: the cursor of the other charts moves too. */
 interface ISyncedPlot extends uPlot {
   setCursor(
     place: { left: number; top: number },

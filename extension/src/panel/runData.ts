@@ -10,7 +10,7 @@ type Packed = ArrayBuffer | DataView<ArrayBuffer> | null | undefined;
  * object. The columns are those of the run's kind; the first one is the x axis.
  */
 export class RunData {
-  /** How many rows there are. */
+  /** The number of rows. */
   get count(): number {
     return this._count;
   }
@@ -84,7 +84,7 @@ export class RunData {
     return numbers;
   }
 
-  /** Whether any row has a number in that column. */
+  /** True if any row has a number in that column. */
   has(name: string): boolean {
     const values = this.values(name);
     for (let row = 0; row < values.length; row++) {

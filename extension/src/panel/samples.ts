@@ -103,7 +103,7 @@ function samplePager(canPage: boolean, turn: (first: number) => void) {
   return { element, pick };
 }
 
-/** One row's answers from the first to the last, the words that the one before lacks marked. */
+/** The answers to a row from the first to the last; words that the one before lacks are marked. */
 function overSteps(
   { row, answers }: PanelSampledRow,
   open: Set<string>

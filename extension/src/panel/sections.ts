@@ -324,7 +324,7 @@ export function evaluations(): ISection {
   return { element: section.element, update };
 }
 
-/** What each replica does, where there are several. */
+/** Numbers of each replica, where there are several. */
 export function members(): ISection {
   const section = tableFold('Replicas', 2);
   const update = (state: IPanelState) =>

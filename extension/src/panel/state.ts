@@ -1,6 +1,6 @@
 import { PanelState } from '../wire';
 
-/** What the panel draws besides the rows; one that an older version saved may lack some of it. */
+/** The state of a run's panel; one that an older version saved may lack some fields. */
 export interface IPanelState extends Partial<PanelState> {
   stop_asked?: boolean;
   /** Counts, so that a panel which already shows "stopping" notices the change. */

@@ -18,18 +18,18 @@ import { IPanelState } from './state';
 interface IDrawnUnit {
   scale: number;
   unit: string;
-  /** Of the tab of all columns of this unit. */
+  /** The title of the tab with all columns of this unit. */
   title?: string;
 }
 
-/** How a unit of a column is drawn; a unit that is not here is drawn as it is. */
+/** Scale and suffix of units; a unit that is not here is drawn as it is. */
 export const UNITS: Partial<Record<RunColumn['unit'], IDrawnUnit>> = {
   fraction: { scale: 100, unit: ' %' },
   bytes: { scale: 1 / 2 ** 30, unit: ' GiB', title: 'Memory' },
   seconds: { scale: 1, unit: ' s' }
 };
 
-/** What one chart shows: columns, and points between them. */
+/** The content of a chart: columns, and points between them. */
 export interface ITab {
   key: string;
   title: string;
@@ -41,7 +41,7 @@ export interface ITab {
   fromZero?: boolean;
 }
 
-/** What all charts have in common at one drawing. */
+/** Shared by all charts of a drawing. */
 export interface IFrame {
   x: IXAxis;
   steps: Float64Array;
@@ -52,7 +52,7 @@ export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** One tab a unit: columns of one unit share an axis, those of no known unit have one each. */
+/** Make a tab for each unit: its columns share an axis. Those of no known unit have one each. */
 export function tabsOf(
   columns: readonly RunColumn[],
   curve: string | undefined
@@ -165,7 +165,7 @@ function withPoints(
   return uPlot.join([data, more]);
 }
 
-/** Why a tab's chart is empty. */
+/** Say why a tab's chart is empty. */
 export function noNumbers({ key, series }: ITab): string {
   if (series[0]?.name === 'mfu') {
     return 'MFU is not known: no peak speed for this device.';

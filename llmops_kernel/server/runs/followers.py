@@ -158,7 +158,7 @@ class Watched:
         return None if self._kept is not None else self.view.time_left(now_s)
 
     def panel(self, now_s: float) -> PanelState:
-        """What the notebook's panel shows; a kept one may have an older title."""
+        """Return the state of the run's panel; a kept one may have an older title."""
         if self._kept is not None:
             return self._kept.panel
         return snapshot(self.view, self.run.record, now_s=now_s)

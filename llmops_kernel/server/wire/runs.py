@@ -44,7 +44,7 @@ class RunRow(Wire):
     state: RunState
     attempt: int
     reason: str
-    """What it waits for or why it starts again; empty where the state says all, and at its end."""
+    """Says what it waits for or why it restarts; empty where the state says all."""
     message: str
     """Why it ended; empty until it has ended."""
     remedy: str

@@ -46,7 +46,7 @@ interface IProps {
 }
 
 /**
- * One curve a run, over each other.
+ * The curves of several runs over each other.
  */
 export function Chart(props: IProps): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
@@ -178,7 +178,7 @@ function optionsOf(
   };
 }
 
-/** Whether so few points are known that no line would be seen of them. */
+/** True if so few points are known that no line would be seen of them. */
 export function isSparse(plot: Pick<uPlot, 'data'>, series: number): boolean {
   const values = plot.data[series];
   let known = 0;
@@ -188,7 +188,7 @@ export function isSparse(plot: Pick<uPlot, 'data'>, series: number): boolean {
   return known <= 2;
 }
 
-/** Where it is smoothed, the raw line stays visible behind its curve. */
+/** Name the lines; the raw line stays visible behind a smoothed one. */
 function seriesNames({ names, data }: IProps) {
   const isSmoothed = data.length > names.length + 1;
   const raw = names.map((label, index) => ({

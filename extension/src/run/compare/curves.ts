@@ -34,7 +34,7 @@ export function xOf(rows: RunData, key: string): ArrayLike<number> | null {
 /**
  * A column of several runs over the union of their x values, as a chart takes it; null where
  * a run has no value. The x values of each run rise, so one pass over all of them is enough.
- * Where it is smoothed, a second column a run follows behind those of all runs.
+ * A smoothed column of each run follows behind those of all runs, if there is smoothing.
  */
 export function overlaid(
   runs: readonly RunData[],
@@ -53,7 +53,7 @@ export function overlaid(
   return union(steps, values);
 }
 
-/** What is drawn of one of several runs. */
+/** The rows and the panel of one of several runs. */
 export interface IDrawnRun {
   rows: RunData;
   /** Null until the run is known. */
@@ -66,7 +66,7 @@ export interface IEvalMetric {
   label: string;
 }
 
-/** Where a run's points at steps stand on an axis; none where it does not know the axis. */
+/** Place a run's points at steps on an axis; none are left if it does not know the axis. */
 function placed(
   rows: RunData,
   points: readonly Point[],
@@ -116,7 +116,7 @@ export interface IRunMark extends IMark {
   step: number;
 }
 
-/** Where runs were restarted, and from where on their loss is not a number. */
+/** Mark where runs were restarted, and from where on their loss is not a number. */
 export function comparedMarks(
   runs: readonly IDrawnRun[],
   key: string
@@ -174,7 +174,7 @@ export function comparedColumns(runs: readonly RunData[]): RunColumn[] {
   return [...columns.values()];
 }
 
-/** How numbers of a unit are drawn, as in the run's panel; of another unit as they are. */
+/** Scale and suffix of a unit, as in the run's panel; numbers of another unit stay as they are. */
 export function drawnAs(unit: RunColumn['unit']): {
   scale: number;
   suffix: string;

@@ -24,7 +24,7 @@ export function useChartChoice(
 }
 
 /**
- * One zoom for all plots of the page, over the x values of all of them.
+ * The zoom that all plots of the page share, over the x values of all of them.
  */
 export function useZoom(xs: readonly PlotData[number][]): {
   zoom: Zoom;
