@@ -42,8 +42,7 @@ def checked_files() -> list[Path]:
     return [
         path
         for path in tracked_files()
-        if path.suffix in SUFFIXES
-        and not path.as_posix().endswith(GENERATED)
+        if path.suffix in SUFFIXES and not path.as_posix().endswith(GENERATED)
     ]
 
 

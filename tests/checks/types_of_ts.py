@@ -40,8 +40,7 @@ def checked_files() -> list[Path]:
     return [
         path
         for path in tracked_files()
-        if path.suffix in {".ts", ".tsx"}
-        and path.is_relative_to(SOURCES)
+        if path.suffix in {".ts", ".tsx"} and path.is_relative_to(SOURCES)
     ]
 
 
