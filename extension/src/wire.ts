@@ -524,11 +524,13 @@ export interface RunProgress {
 export interface FigureValue {
   key: string;
   label: string;
+  /** In base units; None for unknown or NaN, which `text` distinguishes. */
   value: number | null;
   text: string;
   unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'money' | 'number';
   better: 'lower' | 'higher' | null;
   hint: string;
+  /** Whether lists of runs show it. */
   listed: boolean;
 }
 

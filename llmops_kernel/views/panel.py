@@ -15,9 +15,7 @@ class PanelPart(BaseModel):
     """A part of the panel; an unknown field is a mistake of the snapshot."""
 
     # Built on first use: most commands import this module and show no panel.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RunColumn(PanelPart):
