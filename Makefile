@@ -64,7 +64,7 @@ check: install ## Lint, format, types, layers, sizes, structure, hygiene
 
 .PHONY: check-extension
 check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests of the Lab extension
-	@echo "tsc, prettier, eslint"; cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s check
+	@echo "widget, tsc, prettier, eslint"; cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s check
 	@echo "vitest";        cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s test -- --silent --reporter=dot
 
 .PHONY: wire
@@ -74,6 +74,10 @@ wire: install ## Generate extension/src/wire.ts from the server's wire models
 .PHONY: version
 version: install ## Copy the version of llmops_kernel/version.py into the Lab extension
 	@$(BIN)/python -m tests.checks.versions --write
+
+.PHONY: widget
+widget: $(STAMPS)/npm ## Make what notebooks load (llmops_kernel/widgets/static) of extension/src/panel
+	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s widget
 
 .PHONY: fix
 fix: install ## Let ruff fix and format the code
@@ -145,8 +149,8 @@ $(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml llmops_ker
 
 # --- the Lab extension: built once, and again when its sources have changed ---
 
-EXTENSION := $(shell find extension/src extension/style extension/schema extension/scripts \
-	llmops_kernel/widgets/static -type f -not -path '*/generated/*' -not -path '*/__tests__/*' 2>/dev/null)
+EXTENSION := $(shell find extension/src extension/style extension/schema -type f \
+	-not -path '*/__tests__/*' 2>/dev/null)
 LABEXTENSION := $(VENV)/share/jupyter/labextensions/@llmops/lab
 
 .PHONY: labextension

@@ -3,10 +3,10 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { PartialJSONObject } from '@lumino/coreutils';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { IChartSettings, IPreferences, Json } from './tokens';
+import { IChartChoice } from './panel/numbers';
+import { IChartSettings, IPreferences } from './tokens';
 
 const KEEP_AFTER_MS = 500;
 
@@ -51,11 +51,11 @@ export class Preferences implements IPreferences {
       read: () => this._charts ?? this._settings?.composite.charts ?? {},
       keep: value => this.keepCharts(value),
       changed: this._changed
-    } as IChartSettings;
+    };
   }
 
   /** A slider gives many values a second; a setting is written when it rests. */
-  private keepCharts(value: Json): void {
+  private keepCharts(value: IChartChoice): void {
     this._charts = value;
     clearTimeout(this._keeping);
     this._keeping = setTimeout(() => void this.writeCharts(), KEEP_AFTER_MS);
@@ -65,7 +65,7 @@ export class Preferences implements IPreferences {
   private async writeCharts(): Promise<void> {
     const written = this._charts;
     try {
-      await this._settings?.set('charts', written as PartialJSONObject);
+      await this._settings?.set('charts', { ...written });
       if (this._settings && this._charts === written) {
         this._charts = null;
       }
@@ -90,7 +90,7 @@ export class Preferences implements IPreferences {
     return typeof value === typeof otherwise ? (value as T) : otherwise;
   }
 
-  private _charts: Json | null = null;
+  private _charts: IChartChoice | null = null;
   private _keeping: ReturnType<typeof setTimeout> | undefined;
   private _settings: ISettings | null = null;
   private _changed = new Signal<IPreferences, void>(this);

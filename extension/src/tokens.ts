@@ -2,6 +2,7 @@ import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
+import { IChartStore } from './panel/chartTools';
 import {
   ClusterRow,
   Handshake,
@@ -181,13 +182,9 @@ export interface IPreferences {
 }
 
 /**
- * What a user has chosen for the charts of all runs; the charts check it.
+ * What a user has chosen for the charts of all runs.
  */
-export interface IChartSettings {
-  /** The newest choice, wherever it was made. */
-  read(): Json;
-  keep(value: Json): void;
-
+export interface IChartSettings extends IChartStore {
   /** Emitted when a choice has rested, and when the settings are edited. */
   readonly changed: ISignal<unknown, void>;
 }

@@ -479,7 +479,7 @@ export interface RunRow {
   hidden: boolean;
   state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
   attempt: number;
-  /** What it waits for or why it starts again; empty where the state says all, and at its end. */
+  /** Says what it waits for or why it restarts; empty where the state says all. */
   reason: string;
   /** Why it ended; empty until it has ended. */
   message: string;
@@ -515,11 +515,13 @@ export interface RunProgress {
 export interface FigureValue {
   key: string;
   label: string;
+  /** In base units; None for unknown or NaN, which `text` distinguishes. */
   value: number | null;
   text: string;
   unit: 'loss' | 'fraction' | 'per_second' | 'seconds' | 'bytes' | 'count' | 'exponent' | 'money' | 'number';
   better: 'lower' | 'higher' | null;
   hint: string;
+  /** Whether lists of runs show it. */
   listed: boolean;
 }
 
@@ -742,7 +744,7 @@ export interface ComparedSample {
   prompt: string;
   /** Empty for a prompt without one. */
   reference: string;
-  /** Of each run the newest; words are new that the first run's answer lacks. */
+  /** The newest of each run or null; words are new that the first run's answer lacks. */
   answers: (SampledAnswer | null)[];
 }
 
@@ -752,7 +754,7 @@ export interface SampledAnswer {
   at: string;
   /** Pieces of the text, each with whether the answer before it lacks it. */
   words: [string, boolean][];
-  /** What is left out; empty for a whole answer. */
+  /** Says what is left out; empty for a whole answer. */
   more: string;
 }
 
@@ -1101,10 +1103,12 @@ export interface RunState {
 export interface PanelState {
   run_id: string;
   name: string;
+  /** The run's name for people: its title, else its config's name. */
+  title: string;
   cluster: string;
   what: string;
   state: 'PENDING' | 'QUEUED' | 'RUNNING' | 'RESTARTING' | 'STOPPING' | 'SUCCEEDED' | 'FAILED' | 'STOPPED';
-  /** What it waits for or why it starts again; empty where the state says all, and at its end. */
+  /** Says what it waits for or why it restarts; empty where the state says all. */
   state_text: string;
   attempt: number;
   ended: boolean;
@@ -1117,7 +1121,7 @@ export interface PanelState {
   progress: number | null;
   progress_text: string;
   eta_text: string;
-  /** What it does while there is no curve yet. */
+  /** Says what it does while there is no curve yet. */
   waiting_text: string;
   figures: PanelFigure[];
   columns: RunColumn[];
@@ -1129,12 +1133,12 @@ export interface PanelState {
   evals: [number, number][] | null;
   /** The further metrics of the evaluations, without values that are not finite. */
   eval_curves: PanelCurve[];
-  /** One row an evaluation. */
+  /** A row for each evaluation. */
   eval_rows: PanelTable;
   samples: PanelSamples;
   /** Numbers of each member that does a share of the work, such as a replica. */
   members: PanelTable;
-  /** What it saves when it is stopped: `a checkpoint`. */
+  /** Saved when it is stopped: `a checkpoint`. */
   saves: string;
   warnings: PanelWarning[];
   restarts: string[];
@@ -1144,13 +1148,13 @@ export interface PanelState {
   nan_since: number | null;
   /** False where rows were left out, as of a run of very many steps, or in a saved notebook. */
   every_row: boolean;
-  /** So many steps at most stand behind two rows, their lowest and highest numbers. */
+  /** Two rows, the lowest and the highest numbers, stand for at most so many steps. */
   stride: number;
   failures: PanelFailure[];
   outputs: PanelOutput[];
 }
 
-/** One number at the top. */
+/** A number at the top. */
 export interface PanelFigure {
   label: string;
   /** A dash when unknown. */
@@ -1158,7 +1162,7 @@ export interface PanelFigure {
   hint: string;
 }
 
-/** One number of each row of a run's charts. */
+/** A number that each row of a run's charts has. */
 export interface RunColumn {
   name: string;
   label: string;
@@ -1175,7 +1179,7 @@ export interface PanelWaterfall {
   first: string;
 }
 
-/** One start-up phase of the waterfall. */
+/** A start-up phase of the waterfall. */
 export interface PanelBar {
   name: string;
   detail: string;

@@ -11,15 +11,16 @@ from llmops_kernel.kinds.kind import Column
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.views.panel import RunColumn
 
 
 def columns_of(view: RunView) -> tuple[Column, ...]:
     return kind_named(view.kind).all_columns(view)
 
 
-def column_names(columns: Iterable[Column]) -> list[dict[str, str]]:
+def run_columns(columns: Iterable[Column]) -> list[RunColumn]:
     """Return the columns as the browser reads them; a buffer's rows have this order."""
-    return [{"name": c.name, "label": c.label, "unit": c.unit} for c in columns]
+    return [RunColumn(name=c.name, label=c.label, unit=c.unit) for c in columns]
 
 
 def curve_of(view: RunView) -> tuple[str, str]:

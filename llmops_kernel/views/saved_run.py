@@ -12,7 +12,6 @@ from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views.columns import columns_of, curve_of, pack
-from llmops_kernel.views.run_text.state_text import name_of
 from llmops_kernel.views.snapshot import snapshot
 
 MIME_TYPE = "application/vnd.llmops.run+json"
@@ -27,8 +26,7 @@ def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = ""
     rows = thinned(view)
     panel = {
         "state": {
-            **snapshot(view, record, now_s=now_s),
-            "title": name_of(record, title=title),
+            **snapshot(view, record, now_s=now_s, title=title).model_dump(mode="json"),
             "every_row": len(rows) == len(view.rows),
         },
         "columns": base64.b64encode(pack(rows, columns)).decode(),

@@ -1,9 +1,8 @@
-"""A run's view as the JSON that the panel shows: words and formatted numbers, no logic."""
+"""A run's view as the state of its panel: words and formatted numbers, no logic."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EvalEvent, FailureEvent, ProgressEvent
@@ -13,12 +12,23 @@ from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
 from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.columns import column_names, columns_of, curve_of
+from llmops_kernel.views.columns import columns_of, curve_of, run_columns
 from llmops_kernel.views.figures import live_figures
+from llmops_kernel.views.panel import (
+    PanelBar,
+    PanelCurve,
+    PanelFailure,
+    PanelFigure,
+    PanelOutput,
+    PanelSamples,
+    PanelState,
+    PanelTable,
+    PanelWarning,
+    PanelWaterfall,
+)
 from llmops_kernel.views.run_text.samples import sample_history
-from llmops_kernel.views.run_text.state_text import shown_outputs, state_text
+from llmops_kernel.views.run_text.state_text import name_of, shown_outputs, state_text
 
-Json = dict[str, Any]
 _LONG_S = 10.0
 _WHY = {
     "runtime_env": "the node gets the run's files and starts its process",
@@ -33,45 +43,50 @@ _OF_THE_CLUSTER = ("pending", "runtime_env", "supervisor", "workers")
 """Phases that wait for processes of the cluster."""
 
 
-def snapshot(view: RunView, record: RunRecord, *, now_s: float) -> Json:
-    """Everything but the step columns and the log."""
-    return {
-        "run_id": record.run_id,
-        "name": record.name,
-        "cluster": record.cluster,
-        "what": describe(record),
-        "state": view.state,
-        "attempt": view.attempt,
-        "ended": view.is_terminal,
-        "kind": record.kind,
-        "no_steps": view.is_terminal and not view.rows,
-        "state_text": "" if view.is_terminal else state_text(view),
-        "message": view.message,
-        "remedy": view.remedy,
-        "progress": view.progress.fraction if view.progress else None,
-        "progress_text": progress_text(view),
-        "eta_text": eta_text(view, now_s=now_s),
-        "waiting_text": waiting_text(view, now_s=now_s),
-        "figures": [
-            {"label": f.label, "value": f.text, "hint": f.hint} for f in live_figures(view)
+def snapshot(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> PanelState:
+    """Return everything that the panel shows but the rows of its charts and the log."""
+    restarts = view.restarts
+    return PanelState(
+        run_id=record.run_id,
+        name=record.name,
+        title=name_of(record, title=title),
+        cluster=record.cluster,
+        what=describe(record),
+        state=view.state,
+        attempt=view.attempt,
+        ended=view.is_terminal,
+        kind=record.kind,
+        no_steps=view.is_terminal and not view.rows,
+        state_text="" if view.is_terminal else state_text(view),
+        message=view.message,
+        remedy=view.remedy,
+        progress=view.progress.fraction if view.progress else None,
+        progress_text=progress_text(view),
+        eta_text=eta_text(view, now_s=now_s),
+        waiting_text=waiting_text(view, now_s=now_s),
+        figures=[PanelFigure(label=f.label, value=f.text, hint=f.hint) for f in live_figures(view)],
+        columns=run_columns(columns_of(view)),
+        curve=curve_of(view)[0],
+        waterfall=waterfall(view, now_s=now_s),
+        processes=processes_text(view),
+        evals=[*eval_points(view)] if isinstance(view, TrainingView) else None,
+        eval_curves=eval_curves(view),
+        eval_rows=eval_rows(view),
+        samples=sample_table(view, most=SAMPLE_PAGE),
+        members=member_table(view),
+        saves=kind_named(view.kind).saves,
+        warnings=warnings(view),
+        restarts=[restart_text(r.from_step, r.cause, r.failures_left) for r in restarts],
+        restart_steps=[restart.from_step for restart in restarts],
+        nan_since=view.nan_since if isinstance(view, TrainingView) else None,
+        every_row=view.stride == 1,
+        stride=view.stride,
+        failures=[failure(event) for event in view.failures],
+        outputs=[
+            PanelOutput(what=output.label, path=output.path, size=fmt.byte_size(output.size_bytes))
+            for output in shown_outputs(view.outputs)
         ],
-        "columns": column_names(columns_of(view)),
-        "curve": curve_of(view)[0],
-        "waterfall": waterfall(view, now_s=now_s),
-        "processes": processes_text(view),
-        "eval_rows": eval_rows(view),
-        "samples": sample_table(view, most=SAMPLE_PAGE),
-        "members": member_table(view),
-        "saves": kind_named(view.kind).saves,
-        "warnings": warnings(view),
-        "restarts": [restart_text(r.from_step, r.cause, r.failures_left) for r in view.restarts],
-        **beside_rows(view),
-        "failures": [failure(f) for f in view.failures],
-        "outputs": [
-            {"what": one.label, "path": one.path, "size": fmt.byte_size(one.size_bytes)}
-            for one in shown_outputs(view.outputs)
-        ],
-    }
+    )
 
 
 def describe(record: RunRecord) -> str:
@@ -147,11 +162,6 @@ def phase_words(view: RunView, name: str) -> str:
     return kind_named(view.kind).words.get(name, name.replace("_", " "))
 
 
-def has_evals(view: RunView) -> bool:
-    """Whether the run's kind has evaluations."""
-    return isinstance(view, TrainingView)
-
-
 def evals_of(view: RunView) -> list[EvalEvent]:
     """Evaluations, for a kind that has any."""
     return view.evals if isinstance(view, TrainingView) else []
@@ -163,30 +173,16 @@ def eval_points(view: RunView) -> list[tuple[int, float]]:
     return [(step, loss) for step, loss in points if loss is not None and fmt.known(loss)]
 
 
-def beside_rows(view: RunView) -> Json:
-    """Return what charts show beside the rows: evaluations, restarts, and since when the loss
-    is NaN.
-    """
-    return {
-        "evals": [list(p) for p in eval_points(view)] if has_evals(view) else None,
-        "eval_curves": eval_curves(view),
-        "restart_steps": [restart.from_step for restart in view.restarts],
-        "nan_since": view.nan_since if isinstance(view, TrainingView) else None,
-        "every_row": view.stride == 1,
-        "stride": view.stride,
-    }
-
-
-def eval_curves(view: RunView) -> list[Json]:
+def eval_curves(view: RunView) -> list[PanelCurve]:
     """Return the points of each evaluation metric but the loss, which stands in `eval_points`."""
-    points: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}
     for event in evals_of(view):
         for name, value in event.metrics.items():
             if name != "eval_loss" and fmt.known(value):
                 points.setdefault(name, []).append((event.step, value))
     return [
-        {"name": name, "label": _metric_label(name), "points": [list(p) for p in found]}
-        for name, found in points.items()
+        PanelCurve(name=name, label=_metric_label(name), points=curve)
+        for name, curve in points.items()
     ]
 
 
@@ -194,30 +190,30 @@ def _metric_label(name: str) -> str:
     return name.removeprefix("eval_").replace("_", " ")
 
 
-def eval_rows(view: RunView) -> Json:
+def eval_rows(view: RunView) -> PanelTable:
     """Return one row per evaluation and one column per metric, without `eval_` in the names."""
     names = list(dict.fromkeys(name for e in evals_of(view) for name in e.metrics))
-    return {
-        "columns": ["step", *map(_metric_label, names)],
-        "rows": [
+    return PanelTable(
+        columns=["step", *map(_metric_label, names)],
+        rows=[
             [f"{e.step:,}", *(fmt.number(e.metrics.get(name)) for name in names)]
             for e in evals_of(view)
         ],
-    }
+    )
 
 
-def failure(event: FailureEvent) -> Json:
+def failure(event: FailureEvent) -> PanelFailure:
     where = f"{event.file}:{event.line}" if event.file and event.line else event.file
     ranks = event.ranks
     who = "" if not ranks else f"rank{'s' if len(ranks) > 1 else ''} {_ranges(ranks)}"
-    return {
-        "error": event.error,
-        "message": event.message,
-        "remedy": event.remedy,
-        "ranks": who,
-        "where": where,
-        "traceback": event.traceback.strip(),
-    }
+    return PanelFailure(
+        error=event.error,
+        message=event.message,
+        remedy=event.remedy,
+        ranks=who,
+        where=where,
+        traceback=event.traceback.strip(),
+    )
 
 
 def _ranges(ranks: tuple[int, ...]) -> str:
@@ -231,11 +227,11 @@ def _ranges(ranks: tuple[int, ...]) -> str:
     return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in groups)
 
 
-def warnings(view: RunView) -> list[Json]:
+def warnings(view: RunView) -> list[PanelWarning]:
     """Each text once, with how often it was reported."""
     counts = Counter((w.message, w.remedy) for w in view.warnings)
     return [
-        {"message": message, "remedy": remedy, "times": times}
+        PanelWarning(message=message, remedy=remedy, times=times)
         for (message, remedy), times in counts.items()
     ]
 
@@ -246,29 +242,29 @@ def restart_text(from_step: int, cause: str, failures_left: int | None) -> str:
     return f"Restarted {since}: {cause}{left}"
 
 
-def waterfall(view: RunView, *, now_s: float) -> Json:
+def waterfall(view: RunView, *, now_s: float) -> PanelWaterfall:
     """Start-up phases against a common scale, and what came later as a list."""
     startup, later = split_phases(view)
     rest = [f"{name}: {text}" for name, text in later_totals(later, now_s=now_s)]
     total = fmt.seconds(view.submit_to_first_step_s)
     first = first_result(view)
     if not startup:
-        return {"rows": [], "later": rest, "total": total, "first": first}
+        return PanelWaterfall(rows=[], later=rest, total=total, first=first)
     begin_s = min(span.begin_s for span in startup)
     scale_s = max(max(until_s(span, now_s=now_s) for span in startup) - begin_s, 1e-9)
     rows = [
-        {
-            "name": span.name.replace("_", " "),
-            "detail": f"cut off {span.detail}".strip() if span.interrupted else span.detail,
-            "left": (span.begin_s - begin_s) / scale_s,
-            "width": (until_s(span, now_s=now_s) - span.begin_s) / scale_s,
-            "text": fmt.seconds(until_s(span, now_s=now_s) - span.begin_s),
-            "running": span.end_s is None,
-            "interrupted": span.interrupted,
-        }
+        PanelBar(
+            name=span.name.replace("_", " "),
+            detail=f"cut off {span.detail}".strip() if span.interrupted else span.detail,
+            left=(span.begin_s - begin_s) / scale_s,
+            width=(until_s(span, now_s=now_s) - span.begin_s) / scale_s,
+            text=fmt.seconds(until_s(span, now_s=now_s) - span.begin_s),
+            running=span.end_s is None,
+            interrupted=span.interrupted,
+        )
         for span in startup
     ]
-    return {"rows": rows, "later": rest, "total": total, "first": first}
+    return PanelWaterfall(rows=rows, later=rest, total=total, first=first)
 
 
 def first_result(view: RunView) -> str:
@@ -343,14 +339,14 @@ _FIRST = ("row", "prompt", "prediction", "reference")
 _LABELS = {"prediction": "answer"}
 
 
-def sample_table(view: RunView, *, first: int = 0, most: int | None = None) -> Json:
+def sample_table(view: RunView, *, first: int = 0, most: int | None = None) -> PanelSamples:
     """Return the newest samples: one row each, a column for each field of them.
 
     `most` of them from `first` on; `total` says how many there are.
     """
     event = view.sampled
     if event is None:
-        return {"at": "", "columns": [], "rows": [], "history": [], "first": first, "total": 0}
+        return PanelSamples(at="", columns=[], rows=[], history=[], first=first, total=0)
     samples = event.samples[first:] if most is None else event.samples[first : first + most]
     places = range(first + 1, first + 1 + len(samples))
     shown = [sample.get("row") or f"{place}" for place, sample in zip(places, samples, strict=True)]
@@ -361,20 +357,20 @@ def sample_table(view: RunView, *, first: int = 0, most: int | None = None) -> J
     at = f"at step {event.step:,}" if unit == "steps" else f"after {event.step:,} {unit}"
     if event.answers_s is not None:
         at += f"; all answers were generated in {fmt.seconds(event.answers_s)}"
-    return {
-        "at": at,
-        "columns": [_LABELS.get(name, name.replace("_", " ")) for name in names],
-        "rows": [[sample.get(name, fmt.DASH) for name in names] for sample in samples],
-        "history": sample_history(view, shown),
-        "first": first,
-        "total": len(event.samples),
-    }
+    return PanelSamples(
+        at=at,
+        columns=[_LABELS.get(name, name.replace("_", " ")) for name in names],
+        rows=[[sample.get(name, fmt.DASH) for name in names] for sample in samples],
+        history=sample_history(view, shown),
+        first=first,
+        total=len(event.samples),
+    )
 
 
-def member_table(view: RunView) -> Json:
+def member_table(view: RunView) -> PanelTable:
     """Return one row a member of a run that works, with the columns that at least one has."""
     if view.is_terminal:
-        return {"columns": [], "rows": []}  # Rates of its last seconds.
+        return PanelTable(columns=[], rows=[])  # Its rates would be those of its last seconds.
     numbers = {name: ProgressEvent(done=0, values=values) for name, values in view.members.items()}
     rows: dict[str, list[str]] = {name: [name] for name in numbers}
     labels = [""]
@@ -385,4 +381,4 @@ def member_table(view: RunView) -> Json:
             labels.append(column.label)
             for name, value in found.items():
                 rows[name].append(fmt.by_unit(value, column.unit))
-    return {"columns": labels, "rows": list(rows.values())}
+    return PanelTable(columns=labels, rows=list(rows.values()))

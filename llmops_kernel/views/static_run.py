@@ -76,10 +76,10 @@ def render_png(view: RunView, *, title: str = "", now_s: float | None = None) ->
 
 def picture_lines(view: RunView) -> list[str]:
     """Return a few of the newest samples as lines of a picture; empty without samples."""
-    found = sample_table(view)
-    lines = [f"samples {found['at']}"] if found["rows"] else []
-    for row in found["rows"][:_PICTURED]:
-        texts = dict(zip(found["columns"], row, strict=True))
+    samples = sample_table(view)
+    lines = [f"samples {samples.at}"] if samples.rows else []
+    for row in samples.rows[:_PICTURED]:
+        texts = dict(zip(samples.columns, row, strict=True))
         shown = [name for name in ("prompt", "answer", "reference") if name in texts]
         lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in shown]
     return lines
@@ -234,17 +234,17 @@ def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "
 
 def _samples_html(view: RunView) -> str:
     """The newest samples, every text escaped; nothing without samples."""
-    found = sample_table(view)
-    if not found["rows"]:
+    samples = sample_table(view)
+    if not samples.rows:
         return ""
-    heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in found["columns"])
+    heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in samples.columns)
     style = f"{_CELL};vertical-align:top;white-space:pre-wrap"
     body = "".join(
         "<tr>" + "".join(f'<td style="{style}">{escape(text)}</td>' for text in row) + "</tr>"
-        for row in found["rows"]
+        for row in samples.rows
     )
     return (
-        f"<p><b>Samples</b> {escape(found['at'])}</p>"
+        f"<p><b>Samples</b> {escape(samples.at)}</p>"
         f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
     )
 
@@ -285,10 +285,10 @@ def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> 
 
 
 def _sample_lines(view: RunView) -> list[str]:
-    found = sample_table(view)
-    lines = [f"samples {found['at']}"] if found["rows"] else []
-    for row in found["rows"]:
-        named = zip(found["columns"], row, strict=True)
+    samples = sample_table(view)
+    lines = [f"samples {samples.at}"] if samples.rows else []
+    for row in samples.rows:
+        named = zip(samples.columns, row, strict=True)
         lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in named]
         lines.append("")
     return lines

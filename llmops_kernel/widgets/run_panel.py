@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from pathlib import Path
@@ -15,20 +14,13 @@ import traitlets
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.columns import PackedRows
-from llmops_kernel.views.run_text.state_text import name_of
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.widgets.source import LiveRun
 
+# Made of extension/src/panel by `make widget`, and committed: installing needs no Node.js.
 _STATIC = Path(__file__).parent / "static"
-# Which files make the panel, in which order; the Lab extension is built from the same list.
-_PARTS = json.loads((_STATIC / "parts.json").read_text(encoding="utf-8"))
 _LOG_EVERY_S = 2.0
 _LOG_LINES = 200
-
-
-def _joined(names: list[str]) -> str:
-    # A widget's module is one string: without a build step the parts are laid end to end.
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
 def _pack_all(_: object, panel: RunPanel) -> bytes:
@@ -42,8 +34,8 @@ class RunPanel(anywidget.AnyWidget):
     history is packed only when the full state is requested.
     """
 
-    _esm = _joined(_PARTS["scripts"])
-    _css = _joined(_PARTS["styles"])
+    _esm = (_STATIC / "panel.js").read_text(encoding="utf-8")
+    _css = (_STATIC / "panel.css").read_text(encoding="utf-8")
 
     state = traitlets.Dict().tag(sync=True)
     log = traitlets.Unicode("").tag(sync=True)
@@ -82,9 +74,9 @@ class RunPanel(anywidget.AnyWidget):
         return self._source.is_over
 
     def _snapshot(self) -> dict[str, Any]:
+        run, now_s = self._run, self._clock()
         return {
-            **snapshot(self.view, self._run.record, now_s=self._clock()),
-            "title": name_of(self._run.record, title=self._run.title),
+            **snapshot(self.view, run.record, now_s=now_s, title=run.title).model_dump(mode="json"),
             "stop_asked": self._stop_asked,
             "stop_refused": self._stop_refused,
         }
@@ -157,7 +149,7 @@ class RunPanel(anywidget.AnyWidget):
         if isinstance(first, int) and first >= 0:
             with self._lock:
                 page = sample_table(self.view, first=first, most=SAMPLE_PAGE)
-            self.send({"kind": "samples", "page": page})
+            self.send({"kind": "samples", "page": page.model_dump(mode="json")})
 
     def _stop(self) -> None:
         self._show_stop(asked=True)

@@ -14,7 +14,7 @@ _IMPORT = re.compile(r"(?:from|import)\s+'(\.[^']+)'")
 
 
 def imports_of(file: Path) -> list[Path]:
-    """Return the sources that a file imports; those of the generated panel are left out."""
+    """Return the sources that a file imports."""
     targets = []
     for name in _IMPORT.findall(file.read_text(encoding="utf-8")):
         base = (file.parent / name).resolve()

@@ -74,7 +74,7 @@ def test_any_journal_is_read(tmp_path: Path) -> None:
             view = new_view(kind.name, events)
             try:
                 state = snapshot(view, record, now_s=10.0)
-                json.dumps(state, allow_nan=False)
+                json.dumps(state.model_dump(mode="json"), allow_nan=False)
                 static_run.text(view, record)
             except Exception as error:
                 raise AssertionError(f"{error!r} for {data!r} as {kind.name}") from error

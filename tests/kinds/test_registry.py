@@ -38,7 +38,7 @@ def test_a_kind_of_a_newer_version_is_listed_and_shown_but_not_run(store: RunSto
     (row,) = list_runs(store)
     assert (row.kind, row.state, row.figures) == ("index", "RUNNING", ())
     view = view_of(store, run_id)
-    assert snapshot(view, store.record(run_id), now_s=30.0)["progress"] == 0.5
+    assert snapshot(view, store.record(run_id), now_s=30.0).progress == 0.5
     assert "100 of 200 documents" in static_run.text(view)
     with pytest.raises(SubmissionError, match="'index'"):
         entrypoint_of("index")

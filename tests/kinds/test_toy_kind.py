@@ -21,6 +21,7 @@ from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.compare import render_png
 from llmops_kernel.views.compare import text as compared_text
+from llmops_kernel.views.panel import RunColumn
 from llmops_kernel.views.run_table import run_table
 from llmops_kernel.views.saved_run import saved_run
 from llmops_kernel.views.snapshot import snapshot
@@ -69,16 +70,16 @@ def test_the_panel_gets_its_columns_words_and_figures(store: RunStore) -> None:
     run_id = add_index_run(store)
     view = view_of(store, run_id)
     state = snapshot(view, store.record(run_id), now_s=30.0)
-    assert [column["name"] for column in state["columns"]] == [
+    assert [column.name for column in state.columns] == [
         "done",
         "documents_per_second",
         "misses",
     ]
-    assert state["columns"][2] == {"name": "misses", "label": "misses", "unit": "number"}
-    assert (state["curve"], state["evals"]) == ("misses", None)
-    assert (state["what"], state["progress"]) == ("index of docs", 0.5)
-    assert state["progress_text"] == "100 of 200 documents"
-    assert [figure["label"] for figure in state["figures"]] == ["documents/s"]
+    assert state.columns[2] == RunColumn(name="misses", label="misses", unit="number")
+    assert (state.curve, state.evals) == ("misses", None)
+    assert (state.what, state.progress) == ("index of docs", 0.5)
+    assert state.progress_text == "100 of 200 documents"
+    assert [figure.label for figure in state.figures] == ["documents/s"]
     packed = PackedRows()
     assert packed.sync(view) == 0
     assert array("f", packed.rows())[:3].tolist() == [25.0, 40.0, 10.0]
@@ -93,7 +94,7 @@ def test_its_reports_are_a_table_in_python(store: RunStore) -> None:
 
 def test_before_its_first_report_it_shows_its_own_words(store: RunStore) -> None:
     view = IndexView(store.events(add_index_run(store))[:3], kind="index")
-    assert snapshot(view, store.record("index-1"), now_s=12.0)["waiting_text"] == (
+    assert snapshot(view, store.record("index-1"), now_s=12.0).waiting_text == (
         "Opening the index…"
     )
     assert "Opening the index" in shown(screen(view, store.record("index-1"), now_s=12.0))

@@ -61,7 +61,7 @@ def test_a_diverged_run_never_shows_its_last_finite_loss() -> None:
         static_run.text(view),
         static_run.table_html(view),
         static_run.one_line(view),
-        str(snapshot(view, RECORD, now_s=60.0)["figures"]),
+        str(snapshot(view, RECORD, now_s=60.0).figures),
     ):
         assert "NaN since step 3" in text
         assert "5.5645" not in text

@@ -19,7 +19,6 @@ from llmops_kernel.metrics.events import (
     PhaseEvent,
     ProgressEvent,
 )
-from llmops_kernel.server.wire.panel import PanelState
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
@@ -109,11 +108,11 @@ class Elements(HTMLParser):
 
 
 def test_samples_are_a_table_with_the_known_fields_first() -> None:
-    found = sample_table(score_view())
-    assert found["at"] == "after 120 rows"
-    assert found["columns"] == ["row", "prompt", "answer", "reference", HOSTILE]
-    assert found["rows"] == [list(SAMPLE.values())]
-    assert sample_table(ScoreView())["rows"] == []
+    table = sample_table(score_view())
+    assert table.at == "after 120 rows"
+    assert table.columns == ["row", "prompt", "answer", "reference", HOSTILE]
+    assert table.rows == [list(SAMPLE.values())]
+    assert sample_table(ScoreView()).rows == []
 
 
 @pytest.mark.parametrize(
@@ -131,10 +130,10 @@ def test_samples_come_page_by_page(first: int, most: int | None, rows: range, kn
         samples = tuple({"row": f"{n}", "prediction": f"{step} {n}"} for n in range(1, 121))
         return EvalEvent(step=step, metrics={}, samples=samples, seq=step, stream="1-worker-1")
 
-    found = sample_table(TrainingView([start(), report(2), report(3)]), first=first, most=most)
-    assert found["rows"] == [[f"{n}", f"3 {n}"] for n in rows]
-    assert (found["first"], found["total"]) == (first, 120)
-    assert [one["row"] for one in found["history"]] == [f"{n}" for n in rows[:known]]
+    table = sample_table(TrainingView([start(), report(2), report(3)]), first=first, most=most)
+    assert table.rows == [[f"{n}", f"3 {n}"] for n in rows]
+    assert (table.first, table.total) == (first, 120)
+    assert [row.row for row in table.history] == [f"{n}" for n in rows[:known]]
 
 
 def test_a_training_run_has_samples_too() -> None:
@@ -142,21 +141,19 @@ def test_a_training_run_has_samples_too() -> None:
     evaluated = EvalEvent(
         step=2, metrics={"eval_loss": 1.0}, samples=samples, time_s=103, seq=50, stream="1-worker-1"
     )
-    found = sample_table(TrainingView([start(), *steps(1, 3), evaluated]))
-    assert (found["at"], found["rows"]) == ("at step 2", [["a", "b", "–"], ["c", "–", "d"]])
+    table = sample_table(TrainingView([start(), *steps(1, 3), evaluated]))
+    assert (table.at, table.rows) == ("at step 2", [["a", "b", "–"], ["c", "–", "d"]])
 
 
 def test_each_replica_has_the_columns_of_the_kind() -> None:
-    assert member_table(score_view()) == {
-        "columns": ["", "rows/s", "KV cache"],
-        "rows": [["replica 0", "20.0", "25.0 %"], ["replica 1", "10.0", "–"]],
-    }
-    assert member_table(ended())["rows"] == [], "rates of the last seconds of an ended run"
+    members = member_table(score_view())
+    assert members.columns == ["", "rows/s", "KV cache"]
+    assert members.rows == [["replica 0", "20.0", "25.0 %"], ["replica 1", "10.0", "–"]]
+    assert member_table(ended()).rows == [], "rates of the last seconds of an ended run"
 
 
-def test_the_snapshot_is_what_the_wire_says() -> None:
-    words = snapshot(score_view(), RECORD, now_s=24.0)
-    state = PanelState.model_validate(words)
+def test_the_panel_of_a_score_run() -> None:
+    state = snapshot(score_view(), RECORD, now_s=24.0)
     assert state.samples.rows[0][2] == "thai"
     assert (state.waterfall.total, state.waterfall.first) == ("2.4 s", "first rows")
     assert state.saves == "the finished rows"

@@ -18,6 +18,7 @@ from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views import compare, static_run
 from llmops_kernel.views.columns import RowCursor, pack
 from llmops_kernel.views.comparison.tables import table
+from llmops_kernel.views.panel import PanelState, PanelWarning
 from llmops_kernel.views.snapshot import snapshot
 from tests.widgets.folder_run import FolderRun
 
@@ -30,11 +31,11 @@ def view_of(simulation: Any) -> TrainingView:
     return source.view
 
 
-def figures(words: dict[str, Any]) -> dict[str, str]:
-    return {figure["label"]: figure["value"] for figure in words["figures"]}
+def figures(words: PanelState) -> dict[str, str]:
+    return {figure.label: figure.value for figure in words.figures}
 
 
-def words_of(simulation: Any) -> dict[str, Any]:
+def words_of(simulation: Any) -> PanelState:
     return snapshot(view_of(simulation), simulation.record(), now_s=simulation.clock())
 
 
@@ -42,16 +43,16 @@ def test_finished_run(simulate: Any) -> None:
     run = simulate()
     run.whole()
     words = words_of(run)
-    assert (words["state"], words["progress"], words["progress_text"]) == (
+    assert (words.state, words.progress, words.progress_text) == (
         "SUCCEEDED",
         1.0,
         "step 120 of 120",
     )
-    assert words["what"] == "SmolLM2-135M-Instruct · lora · ddp × 2"
-    assert words["outputs"][0]["what"] == "adapter"
-    assert [point[0] for point in words["evals"]] == [0, 40, 80, 120]
-    assert words["eval_rows"]["columns"] == ["step", "loss", "field accuracy"]
-    assert json.loads(json.dumps(words)) == words
+    assert words.what == "SmolLM2-135M-Instruct · lora · ddp × 2"
+    assert words.outputs[0].what == "adapter"
+    assert [point[0] for point in words.evals] == [0, 40, 80, 120]
+    assert words.eval_rows.columns == ["step", "loss", "field accuracy"]
+    assert PanelState.model_validate_json(words.model_dump_json()) == words
 
 
 def test_unknown_figures_are_dashes(simulate: Any) -> None:
@@ -59,32 +60,32 @@ def test_unknown_figures_are_dashes(simulate: Any) -> None:
     run.start_up()
     words = words_of(run)
     assert set(figures(words).values()) == {"–"}
-    assert words["progress"] is None
-    assert words["waiting_text"] == "Running the first step…"
+    assert words.progress is None
+    assert words.waiting_text == "Running the first step…"
 
 
 def test_running_phase_ticks_and_later_phases_do_not_flatten_the_bars(simulate: Any) -> None:
     run = simulate()
     run.start_up("workers")
     run.sleep(3.0)
-    last = words_of(run)["waterfall"]["rows"][-1]
-    assert (last["name"], last["running"], last["text"]) == ("workers", True, "3.0 s")
+    last = words_of(run).waterfall.rows[-1]
+    assert (last.name, last.running, last.text) == ("workers", True, "3.0 s")
     done = simulate("done", steps=2000)
     done.whole()
-    waterfall = words_of(done)["waterfall"]
-    assert sum(row["width"] for row in waterfall["rows"]) == pytest.approx(1.0, abs=0.1)
-    assert waterfall["later"] == ["evaluate × 50: 15.0 s"]
+    waterfall = words_of(done).waterfall
+    assert sum(row.width for row in waterfall.rows) == pytest.approx(1.0, abs=0.1)
+    assert waterfall.later == ["evaluate × 50: 15.0 s"]
 
 
 def test_warm_or_cold_is_reported_with_the_reason_and_the_memory(simulate: Any) -> None:
     run = simulate()
     run.start_up()
-    assert words_of(run)["processes"] == ""
+    assert words_of(run).processes == ""
     assert ("processes", "–") in static_run.rows(view_of(run))
     run.processes()
-    assert words_of(run)["processes"] == "warm"
+    assert words_of(run).processes == "warm"
     run.processes(cold="the fork server was gone", private_bytes=300 * 2**20)
-    reported = words_of(run)["processes"]
+    reported = words_of(run).processes
     assert reported == (
         "2 warm, 1 cold (rank 1): the fork server was gone;"
         " private memory of a worker 300 MiB to 301 MiB"
@@ -100,9 +101,9 @@ def test_failure_shows_place_ranks_and_remedy_once(simulate: Any) -> None:
     run.start_up("data")
     run.fail()
     words = words_of(run)
-    assert words["failures"][0]["where"] == "menu_hooks.py:31"
-    assert words["failures"][0]["ranks"] == "ranks 0-1"
-    assert words["no_steps"] is True
+    assert words.failures[0].where == "menu_hooks.py:31"
+    assert words.failures[0].ranks == "ranks 0-1"
+    assert words.no_steps is True
     html = static_run.table_html(view_of(run))
     assert html.count("check rows whose cuisine is null") == 1
     assert "'NoneType'" not in html  # Escaped.
@@ -113,9 +114,8 @@ def test_same_warnings_are_counted(simulate: Any) -> None:
     run = simulate()
     for _ in range(3):
         run.warn("slow disk", "another one")
-    assert words_of(run)["warnings"] == [
-        {"message": "slow disk", "remedy": "another one", "times": 3}
-    ]
+    (warning,) = words_of(run).warnings
+    assert warning == PanelWarning(message="slow disk", remedy="another one", times=3)
 
 
 def test_diverged_loss_shows_and_stays_json(simulate: Any) -> None:
@@ -128,8 +128,8 @@ def test_diverged_loss_shows_and_stays_json(simulate: Any) -> None:
     run.worker.emit(EvalEvent(step=3, metrics={"eval_loss": math.nan}, num_rows=1, duration_s=1))
     words = words_of(run)
     assert figures(words)["loss"] == "NaN since step 1"
-    assert words["evals"] == []
-    json.dumps(words, allow_nan=False)
+    assert words.evals == []
+    json.dumps(words.model_dump(mode="json"), allow_nan=False)
     assert static_run.render_png(view_of(run)).startswith(PNG)
 
 

@@ -1,8 +1,6 @@
-import { IDisposable } from '@lumino/disposable';
-import { ISignal, Signal } from '@lumino/signaling';
-
 import { IClusterModel, ILive, LiveMessage } from '../tokens';
-import { ClusterRow, OperationInfo, Trouble } from '../wire';
+import { TopicModel } from '../topicModel';
+import { ClusterRow, OperationInfo } from '../wire';
 
 /** Of operations that change a cluster; `what` is then its name. */
 const KINDS = new Set(['up', 'suspend', 'resume', 'scale', 'delete']);
@@ -10,67 +8,35 @@ const KINDS = new Set(['up', 'suspend', 'resume', 'scale', 'delete']);
 /**
  * All clusters of all providers, kept up to date by the topic `clusters`.
  */
-export class ClusterModel implements IClusterModel {
+export class ClusterModel extends TopicModel implements IClusterModel {
   constructor(live: ILive) {
-    this._subscription = live.subscribe('clusters', message =>
-      this.take(message)
-    );
+    super();
+    this.follow(live, 'clusters');
   }
 
   get clusters(): readonly ClusterRow[] {
     return this._rows;
   }
 
-  get isKnown(): boolean {
-    return this._isKnown;
-  }
-
-  get trouble(): Trouble | null {
-    return this._trouble;
-  }
-
   get aheadS(): number {
     return this._aheadS;
-  }
-
-  get changed(): ISignal<IClusterModel, void> {
-    return this._changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._subscription.isDisposed;
   }
 
   find(name: string): ClusterRow | undefined {
     return this._rows.find(row => row.name === name);
   }
 
-  dispose(): void {
-    this._subscription.dispose();
-    Signal.clearData(this);
-  }
-
-  private take({ kind, data }: LiveMessage): void {
-    if (kind === 'trouble') {
-      this._trouble = data;
-    } else if (kind === 'fine') {
-      this._trouble = null;
-    } else if (kind === 'clusters') {
-      this._rows = data.clusters;
-      this._aheadS = data.now_s - Date.now() / 1000;
-      this._isKnown = true;
-    } else {
-      return;
+  protected receive({ kind, data }: LiveMessage): boolean {
+    if (kind !== 'clusters') {
+      return false;
     }
-    this._changed.emit();
+    this._rows = data.clusters;
+    this._aheadS = data.now_s - Date.now() / 1000;
+    return true;
   }
 
   private _rows: ClusterRow[] = [];
   private _aheadS = 0;
-  private _isKnown = false;
-  private _trouble: Trouble | null = null;
-  private _changed = new Signal<IClusterModel, void>(this);
-  private _subscription: IDisposable;
 }
 
 /**

@@ -1,9 +1,9 @@
-import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { IFollowed, ILive, LiveMessage } from '../tokens';
+import { RunData } from '../panel/runData';
+import { ILive, LiveMessage } from '../tokens';
+import { TopicModel } from '../topicModel';
 import { RunRows, RunState, Trouble } from '../wire';
-import { Rows } from './rows';
 
 const LOST: Trouble = {
   message: 'The Jupyter server does not answer',
@@ -14,34 +14,24 @@ const LOST: Trouble = {
 /**
  * One run: its state and the rows of all steps.
  */
-export class RunModel implements IFollowed {
+export class RunModel extends TopicModel {
   constructor(
     private live: ILive,
     readonly runId: string
   ) {
-    this._subscription = this.subscribe();
+    super();
+    this.subscribe();
     live.statusChanged.connect(this.onStatus, this);
   }
+
+  readonly rows = new RunData();
 
   get state(): RunState | null {
     return this._state;
   }
 
-  get rows(): Rows {
-    return this._rows;
-  }
-
-  get isKnown(): boolean {
-    return this._state !== null;
-  }
-
-  get trouble(): Trouble | null {
-    return this._isLost ? LOST : this._trouble;
-  }
-
-  /** The state or the trouble is another. */
-  get changed(): ISignal<RunModel, void> {
-    return this._changed;
+  override get trouble(): Trouble | null {
+    return this._isLost ? LOST : super.trouble;
   }
 
   /** Rows from this number on are new. */
@@ -49,51 +39,42 @@ export class RunModel implements IFollowed {
     return this._rowsChanged;
   }
 
-  get isDisposed(): boolean {
-    return this._subscription.isDisposed;
-  }
-
-  dispose(): void {
+  override dispose(): void {
     this.live.statusChanged.disconnect(this.onStatus, this);
-    this._subscription.dispose();
-    Signal.clearData(this);
+    super.dispose();
   }
 
   private onStatus(_: ILive, isConnected: boolean): void {
     this._isLost = !isConnected;
-    this._changed.emit();
+    this.emitChanged();
   }
 
-  private subscribe(): IDisposable {
-    return this.live.subscribe(
-      `run/${this.runId}`,
-      message => this.take(message),
-      () => ({ generation: this._generation, rows: this._rows.count })
-    );
+  private subscribe(): void {
+    this.follow(this.live, `run/${this.runId}`, () => ({
+      generation: this._generation,
+      rows: this.rows.count
+    }));
   }
 
-  private take({ kind, data, payload }: LiveMessage): void {
+  protected receive({ kind, data, payload }: LiveMessage): boolean {
     if (kind === 'rows') {
       this.takeRows(data, payload);
     } else if (kind === 'state') {
       this._state = data;
-      this._changed.emit();
-    } else if (kind === 'trouble' || kind === 'fine') {
-      this._trouble = kind === 'fine' ? null : data;
-      this._changed.emit();
     }
+    return kind === 'state';
   }
 
   private takeRows(
     { columns, first, generation }: RunRows,
     payload: ArrayBuffer | null
   ): void {
-    if (!this._rows.write(columns, first, payload)) {
+    this.rows.describe(columns);
+    if (!this.rows.write(first, payload)) {
       // Rows are missing: start again without any.
-      this._rows = new Rows();
+      this.rows.clear();
       this._generation = '';
-      this._subscription.dispose();
-      this._subscription = this.subscribe();
+      this.subscribe();
       return;
     }
     this._generation = generation;
@@ -101,13 +82,9 @@ export class RunModel implements IFollowed {
   }
 
   private _state: RunState | null = null;
-  private _rows = new Rows();
   private _generation = '';
-  private _trouble: Trouble | null = null;
   private _isLost = false;
-  private _changed = new Signal<RunModel, void>(this);
   private _rowsChanged = new Signal<RunModel, number>(this);
-  private _subscription: IDisposable;
 }
 
 /**

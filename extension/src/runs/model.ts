@@ -1,9 +1,9 @@
-import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ILive, IRunsModel, LiveMessage } from '../tokens';
+import { TopicModel } from '../topicModel';
 import { DASH } from '../ui/format';
-import { RunRow, RunsNews, Trouble } from '../wire';
+import { RunRow, RunsNews } from '../wire';
 
 const ENDED = new Set(['SUCCEEDED', 'FAILED', 'STOPPED']);
 
@@ -26,28 +26,17 @@ export function knownFigures(run: RunRow, only = { listed: false }): string[] {
 /**
  * All runs of the store, kept up to date by the topic `runs`.
  */
-export class RunsModel implements IRunsModel {
+export class RunsModel extends TopicModel implements IRunsModel {
   constructor(
     live: ILive,
     private ask: (runId: string) => Promise<RunRow>
   ) {
-    this._subscription = live.subscribe('runs', message => this.take(message));
+    super();
+    this.follow(live, 'runs');
   }
 
   get runs(): readonly RunRow[] {
     return this._sorted;
-  }
-
-  get isKnown(): boolean {
-    return this._isKnown;
-  }
-
-  get trouble(): Trouble | null {
-    return this._trouble;
-  }
-
-  get changed(): ISignal<IRunsModel, void> {
-    return this._changed;
   }
 
   get ended(): ISignal<IRunsModel, RunRow> {
@@ -56,10 +45,6 @@ export class RunsModel implements IRunsModel {
 
   get selected(): ReadonlySet<string> {
     return this._selected;
-  }
-
-  get isDisposed(): boolean {
-    return this._subscription.isDisposed;
   }
 
   find(runId: string): RunRow | undefined {
@@ -88,7 +73,7 @@ export class RunsModel implements IRunsModel {
     const known = this._older.get(row.run_id);
     this._older.set(row.run_id, row);
     if (JSON.stringify(known) !== JSON.stringify(row)) {
-      this._changed.emit();
+      this.emitChanged();
     }
   }
 
@@ -98,30 +83,20 @@ export class RunsModel implements IRunsModel {
     } else {
       this._selected.delete(runId);
     }
-    this._changed.emit();
+    this.emitChanged();
   }
 
   clearSelection(): void {
     this._selected.clear();
-    this._changed.emit();
+    this.emitChanged();
   }
 
-  dispose(): void {
-    this._subscription.dispose();
-    Signal.clearData(this);
-  }
-
-  private take({ kind, data }: LiveMessage): void {
-    if (kind === 'trouble') {
-      this._trouble = data;
-    } else if (kind === 'fine') {
-      this._trouble = null;
-    } else if (kind === 'runs') {
-      this.update(data);
-    } else {
-      return;
+  protected receive({ kind, data }: LiveMessage): boolean {
+    if (kind !== 'runs') {
+      return false;
     }
-    this._changed.emit();
+    this.update(data);
+    return true;
   }
 
   private update({ runs: rows, removed, whole, reading }: RunsNews): void {
@@ -140,9 +115,7 @@ export class RunsModel implements IRunsModel {
     this._sorted = [...this._rows.values()].sort(
       (a, b) => b.created_s - a.created_s || (a.run_id < b.run_id ? 1 : -1)
     );
-    const wasKnown = this._isKnown && !reading;
-    this._isKnown = true;
-    if (wasKnown) {
+    if (this.isKnown && !reading) {
       // A run that had ended before this page was opened is not reported.
       rows
         .filter(row => hasEnded(row) && isNews(before.get(row.run_id), row))
@@ -155,11 +128,7 @@ export class RunsModel implements IRunsModel {
   private _older = new Map<string, RunRow>();
   private _sorted: RunRow[] = [];
   private _selected = new Set<string>();
-  private _isKnown = false;
-  private _trouble: Trouble | null = null;
-  private _changed = new Signal<IRunsModel, void>(this);
   private _ended = new Signal<IRunsModel, RunRow>(this);
-  private _subscription: IDisposable;
 }
 
 /** A run that was not listed before has ended between two updates. */

@@ -141,30 +141,30 @@ def last_eval(event: EvalEvent) -> Text:
 
 def member_lines(view: RunView) -> list[RenderableType]:
     """Numbers of each replica, if there are several."""
-    found = member_table(view)
-    if len(found["rows"]) < 2:
+    members = member_table(view)
+    if len(members.rows) < 2:
         return []
     grid = Table.grid(padding=(0, 2))
-    grid.add_row(*(Text(name, "dim") for name in found["columns"]))
-    for row in found["rows"]:
+    grid.add_row(*(Text(name, "dim") for name in members.columns))
+    for row in members.rows:
         grid.add_row(*map(Text, row))
     return [grid]
 
 
 def samples(view: RunView, *, shown: int | None = None) -> list[RenderableType]:
     """The newest samples, the fields of each below each other: columns of 80 would be narrow."""
-    found = sample_table(view)
-    rows = found["rows"] if shown is None else found["rows"][-shown:]
+    table = sample_table(view)
+    rows = table.rows if shown is None else table.rows[-shown:]
     if not rows:
         return []
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for row in rows:
-        for name, text in zip(found["columns"], row, strict=True):
+        for name, text in zip(table.columns, row, strict=True):
             grid.add_row(Text(name), Text(fmt.one_line(text, _SAMPLE_CHARACTERS)))
         grid.add_row("", "")
-    return [Text(f"\nSamples {found['at']}", "bold"), grid]
+    return [Text(f"\nSamples {table.at}", "bold"), grid]
 
 
 def notes(view: RunView) -> list[RenderableType]:
@@ -174,9 +174,9 @@ def notes(view: RunView) -> list[RenderableType]:
     ]
     reported = warnings(view)
     for warning in reported[-SHOWN_WARNINGS:]:
-        often = f" ({warning['times']} times)" if warning["times"] > 1 else ""
-        remedy = f" Try: {warning['remedy']}" if warning["remedy"] else ""
-        lines.append(Text(f"warning: {warning['message']}{often}{remedy}", "yellow"))
+        often = f" ({warning.times} times)" if warning.times > 1 else ""
+        remedy = f" Try: {warning.remedy}" if warning.remedy else ""
+        lines.append(Text(f"warning: {warning.message}{often}{remedy}", "yellow"))
     if len(reported) > SHOWN_WARNINGS:
         lines.append(Text(f"and {len(reported) - SHOWN_WARNINGS} more warnings", "dim"))
     return lines
@@ -187,16 +187,16 @@ def failure_box(event: FailureEvent, *, traceback: bool = False, more: str = "")
 
     `more` says where that is, below the lines of it that are in the user's own files.
     """
-    words = failure(event)
-    lines = [Text(words["message"])]
-    if words["remedy"]:
-        lines.append(Text.assemble(("Try: ", "bold"), words["remedy"]))
-    if traceback and words["traceback"]:
-        lines += [Text(""), Text(words["traceback"], "dim")]
-    elif words["traceback"] and more:
-        lines += [Text(""), *(Text(line, "dim") for line in own_frames(words["traceback"]))]
+    shown = failure(event)
+    lines = [Text(shown.message)]
+    if shown.remedy:
+        lines.append(Text.assemble(("Try: ", "bold"), shown.remedy))
+    if traceback and shown.traceback:
+        lines += [Text(""), Text(shown.traceback, "dim")]
+    elif shown.traceback and more:
+        lines += [Text(""), *(Text(line, "dim") for line in own_frames(shown.traceback))]
         lines.append(Text(more, "dim"))
-    title = " · ".join(filter(None, (words["error"], words["where"], words["ranks"])))
+    title = " · ".join(filter(None, (shown.error, shown.where, shown.ranks)))
     return Panel(Group(*lines), title=Text(title), title_align="left", border_style="red")
 
 
@@ -314,9 +314,9 @@ def figure_table(view: RunView, *, now_s: float) -> Table:
 def eval_table(view: RunView) -> Table:
     cells = eval_rows(view)
     table = _table("Evaluations")
-    for name in cells["columns"]:
+    for name in cells.columns:
         table.add_column(Text(name), justify="right")
-    for row in cells["rows"]:
+    for row in cells.rows:
         table.add_row(*map(Text, row))
     return table
 

@@ -14,7 +14,6 @@ from llmops_kernel.server.wire.runs import (
     Change,
     CodeChange,
     ComparedFigure,
-    ComparedSample,
     Comparison,
     ComparisonMatrix,
     RunDifference,
@@ -54,10 +53,7 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
             matrix=_matrix(followers.store, ordered, compared, base=at),
             figures=figures([item.view for item in ordered], base=at),
             differences=[_difference(diff) for diff in compared.diffs],
-            samples=[
-                ComparedSample.model_validate(one)
-                for one in compared_samples([item.view for item in ordered])
-            ],
+            samples=compared_samples([item.view for item in ordered]),
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
         )
 

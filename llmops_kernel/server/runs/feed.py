@@ -11,10 +11,9 @@ from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.runs.followers import Followers, Watched
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live
-from llmops_kernel.server.wire.panel import PanelState
-from llmops_kernel.server.wire.runs import RunColumn
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.run_text.state_text import name_of
 
 READ_S = 1.0
 """How long one poll reads a journal of gigabytes that nobody has read before."""
@@ -100,10 +99,12 @@ class RunFeed:
         watched, run = self._watched, self._watched.run
         row = read_row(watched, self._store)
         row = row.model_copy(update={"differs": self._differs(row.run_id)})
+        title = name_of(run.record, title=row.title, differs=row.differs)
+        panel = watched.panel(time.time()).model_copy(update={"title": title})
         attempts = run.attempts
         log = log_on_disk(run.folder, run.record, attempts[-1]) if attempts else None
         return live.RunState(
-            panel=PanelState.model_validate(watched.panel(time.time())),
+            panel=panel,
             row=row,
             note=run.note,
             is_over=watched.is_over,
@@ -122,7 +123,7 @@ class RunFeed:
             first = _first_new(seen, generation=generation, count=count)
             if first < count or seen[0] != generation:
                 rows = live.RunRows(
-                    columns=[RunColumn(**column) for column in watched.columns],
+                    columns=watched.columns,
                     first=first,
                     generation=generation,
                     count=count,

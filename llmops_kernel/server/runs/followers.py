@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.server.live.hub import Json
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.store.journal.long_journal import MAX_CELLS
@@ -28,7 +27,8 @@ from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.paths import cache
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import VERSION
-from llmops_kernel.views.columns import PackedRows, column_names, row_bytes
+from llmops_kernel.views.columns import PackedRows, row_bytes, run_columns
+from llmops_kernel.views.panel import PanelState, RunColumn
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.views.summary import summarise
 
@@ -37,7 +37,7 @@ from llmops_kernel.views.summary import summarise
 
 MIN_ROWS = 5_000
 """A shorter journal is read as quickly."""
-_FORMAT = f"4 {VERSION}"
+_FORMAT = f"5 {VERSION}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class KeptPanel:
     fingerprint: str
     """Fingerprint of the journal that it was made from."""
     summary: RunSummary
-    panel: Json
+    panel: PanelState
     rows: bytes
 
 
@@ -58,11 +58,10 @@ def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
         if (head["format"], head["fingerprint"]) != (_FORMAT, fingerprint):
             return None
         summary = RunSummary.model_validate(head["summary"])
+        panel = PanelState.model_validate(head["panel"])
     except (OSError, ValueError, KeyError, TypeError, struct.error, ValidationError):
         return None
-    return KeptPanel(
-        fingerprint=fingerprint, summary=summary, panel=head["panel"], rows=data[4 + length :]
-    )
+    return KeptPanel(fingerprint=fingerprint, summary=summary, panel=panel, rows=data[4 + length :])
 
 
 def keep(run_id: str, kept: KeptPanel) -> None:
@@ -71,7 +70,7 @@ def keep(run_id: str, kept: KeptPanel) -> None:
         "format": _FORMAT,
         "fingerprint": kept.fingerprint,
         "summary": kept.summary.model_dump(mode="json"),
-        "panel": kept.panel,
+        "panel": kept.panel.model_dump(mode="json"),
     }
     text = json.dumps(head).encode()
     path = _path(run_id)
@@ -133,12 +132,11 @@ class Watched:
         return f"{self._name}-{number}"
 
     @property
-    def columns(self) -> list[dict[str, str]]:
+    def columns(self) -> list[RunColumn]:
         """The columns of the rows, as the browser reads them."""
         if self._kept is not None:
-            columns: list[dict[str, str]] = self._kept.panel["columns"]
-            return columns
-        return column_names(self._packed.columns)
+            return self._kept.panel.columns
+        return run_columns(self._packed.columns)
 
     @property
     def num_rows(self) -> int:
@@ -159,8 +157,8 @@ class Watched:
     def time_left(self, now_s: float) -> TimeLeft | None:
         return None if self._kept is not None else self.view.time_left(now_s)
 
-    def panel(self, now_s: float) -> Json:
-        """What the notebook's panel shows."""
+    def panel(self, now_s: float) -> PanelState:
+        """Return the state of the run's panel; a kept one may have an older title."""
         if self._kept is not None:
             return self._kept.panel
         return snapshot(self.view, self.run.record, now_s=now_s)

@@ -104,7 +104,7 @@ class RowsHandler(LLMOpsHandler):
 
     def _rows(self, run_id: str) -> tuple[list[str], bytes]:
         with self.manager.followers.watching(run_id) as watched, watched.lock:
-            return [column["name"] for column in watched.columns], watched.rows()
+            return [column.name for column in watched.columns], watched.rows()
 
 
 class SamplesHandler(LLMOpsHandler):

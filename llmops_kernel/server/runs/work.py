@@ -16,7 +16,6 @@ from llmops_kernel.server.live.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, read_row
 from llmops_kernel.server.wire.common import OperationInfo
-from llmops_kernel.server.wire.panel import PanelSamples
 from llmops_kernel.server.wire.runs import (
     ResubmitBody,
     RunAttempt,
@@ -31,6 +30,7 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.views.panel import PanelSamples
 from llmops_kernel.views.run_text.state_text import shown_outputs
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table
 
@@ -72,8 +72,7 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
 
 def samples(followers: Followers, ref: str, *, first: int) -> PanelSamples:
     with followers.watching(ref) as watched, watched.lock:
-        page = sample_table(watched.view, first=first, most=SAMPLE_PAGE)
-        return PanelSamples.model_validate(page)
+        return sample_table(watched.view, first=first, most=SAMPLE_PAGE)
 
 
 def contents_path(path: Path, root: Path) -> str | None:

@@ -15,13 +15,13 @@ PROTOCOL = 1
 class Wire(BaseModel):
     """Sent to the browser. Every field is always present; unknown is null."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Body(BaseModel):
     """Sent by the browser; unknown fields are rejected."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class FieldProblem(Wire):

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from llmops_kernel.server.wire.chat import ChatTurn
 from llmops_kernel.server.wire.clusters import ClusterList
 from llmops_kernel.server.wire.common import Body, OperationInfo, Trouble, Wire
-from llmops_kernel.server.wire.panel import PanelState
-from llmops_kernel.server.wire.runs import RunColumn, RunRow
+from llmops_kernel.server.wire.runs import RunRow
+from llmops_kernel.views.panel import PanelState, RunColumn
 
 
 class LiveRequest(Body):

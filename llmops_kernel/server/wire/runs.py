@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from llmops_kernel.kinds.kind import Action
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Body, Wire
-from llmops_kernel.store.journal.summary import FigureValue, Unit
+from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.record.notes import MAX_NOTE, MAX_TITLE
+from llmops_kernel.views.panel import ComparedSample
 
 
 class RunProgress(Wire):
@@ -20,14 +21,6 @@ class RunProgress(Wire):
     total: int | None
     unit: str
     """`steps`, `rows` ..."""
-
-
-class RunColumn(Wire):
-    """One number of each row of a run's charts."""
-
-    name: str
-    label: str
-    unit: Unit
 
 
 class RunRow(Wire):
@@ -51,7 +44,7 @@ class RunRow(Wire):
     state: RunState
     attempt: int
     reason: str
-    """What it waits for or why it starts again; empty where the state says all, and at its end."""
+    """Says what it waits for or why it restarts; empty where the state says all."""
     message: str
     """Why it ended; empty until it has ended."""
     remedy: str
@@ -252,30 +245,6 @@ class ComparedFigure(Wire):
     texts: list[str]
     changes: list[str]
     """From the baseline's to this one's: `× 1.36` or `+0.0123`; a dash where it is not known."""
-
-
-class SampledAnswer(Wire):
-    """An answer of the model at one step."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    at: str
-    """The step."""
-    words: list[tuple[str, bool]]
-    """Pieces of the text, each with whether the answer before it lacks it."""
-    more: str
-    """What is left out; empty for a whole answer."""
-
-
-class ComparedSample(Wire):
-    """A row that several runs answered."""
-
-    row: str
-    prompt: str
-    reference: str
-    """Empty for a prompt without one."""
-    answers: list[SampledAnswer | None]
-    """Of each run the newest; words are new that the first run's answer lacks."""
 
 
 class MatrixField(Wire):

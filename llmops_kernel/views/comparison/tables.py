@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.figures import FigureGroup, compared_figures, group_of
+from llmops_kernel.views.panel import ComparedSample, SampledAnswer
 from llmops_kernel.views.run_text.samples import compared_samples
 from llmops_kernel.views.snapshot import progress_text, split_phases
 
@@ -134,22 +134,22 @@ def samples_text(runs: Named) -> str:
     return "\n\n".join([MARKED, *(_row_text(runs, row) for row in rows)]) if rows else ""
 
 
-def _row_text(runs: Named, row: dict[str, Any]) -> str:
-    lines = [f"row {row['row']}: {fmt.one_line(row['prompt'], _PROMPT)}"]
-    if row["reference"]:
-        lines.append(f"  reference: {row['reference']}")
-    for (name, _), answer in zip(runs, row["answers"], strict=True):
+def _row_text(runs: Named, row: ComparedSample) -> str:
+    lines = [f"row {row.row}: {fmt.one_line(row.prompt, _PROMPT)}"]
+    if row.reference:
+        lines.append(f"  reference: {row.reference}")
+    for (name, _), answer in zip(runs, row.answers, strict=True):
         lines.append(f"  {name}: {answer_text(answer)}")
     return "\n".join(lines)
 
 
-def answer_text(answer: dict[str, Any] | None, *, mark: tuple[str, str] = ("{+", "+}")) -> str:
+def answer_text(answer: SampledAnswer | None, *, mark: tuple[str, str] = ("{+", "+}")) -> str:
     """Return an answer in which the new words stand between the marks."""
     if answer is None:
         return fmt.DASH
     begin, end = mark
-    words = (_marked(text, begin, end) if is_new else text for text, is_new in answer["words"])
-    return "".join(words) + answer["more"]
+    words = (_marked(text, begin, end) if is_new else text for text, is_new in answer.words)
+    return "".join(words) + answer.more
 
 
 def _marked(text: str, begin: str, end: str) -> str:
@@ -168,9 +168,9 @@ def samples_html(runs: Named) -> str:
         return ""
     style = f"{CELL};vertical-align:top;white-space:pre-wrap"
     body = "".join(
-        f'<tr><td style="{style}">{escape(row["prompt"])}</td>'
-        f'<td style="{style}">{escape(row["reference"] or fmt.DASH)}</td>'
-        + "".join(f'<td style="{style}">{_answer_html(answer)}</td>' for answer in row["answers"])
+        f'<tr><td style="{style}">{escape(row.prompt)}</td>'
+        f'<td style="{style}">{escape(row.reference or fmt.DASH)}</td>'
+        + "".join(f'<td style="{style}">{_answer_html(answer)}</td>' for answer in row.answers)
         + "</tr>"
         for row in rows
     )
@@ -181,11 +181,10 @@ def samples_html(runs: Named) -> str:
     )
 
 
-def _answer_html(answer: dict[str, Any] | None) -> str:
+def _answer_html(answer: SampledAnswer | None) -> str:
     if answer is None:
         return fmt.DASH
     words = (
-        f"<mark>{escape(text)}</mark>" if is_new else escape(text)
-        for text, is_new in answer["words"]
+        f"<mark>{escape(text)}</mark>" if is_new else escape(text) for text, is_new in answer.words
     )
-    return "".join(words) + escape(answer["more"])
+    return "".join(words) + escape(answer.more)

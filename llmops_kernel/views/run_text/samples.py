@@ -13,6 +13,7 @@ from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.panel import ComparedSample, PanelSampledRow, SampledAnswer
 
 _NAMED = 12
 SAMPLE_FIELDS = ("step", "row", "prompt", "prediction", "reference")
@@ -97,28 +98,26 @@ _CHARACTERS = 40_000
 """Of all answers: the panel's state is sent whole with each change."""
 
 
-def sample_history(view: RunView, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return `{"row", "answers": [{"at", "words", "more"}]}` for rows answered more than once.
+def sample_history(view: RunView, names: Sequence[str]) -> list[PanelSampledRow]:
+    """Return those of the rows with these names that were answered more than once.
 
-    Of the rows with these names.
-
-    `words`: pieces of the answer, each with whether the answer before lacks it. At most 20 rows
-    and 12 answers of each, always the first and the last; long ones are cut.
+    At most 20 rows and 12 answers of each, always the first and the last; long ones are cut.
     """
     found = sampled_rows(view.evaluations, frozenset(names))
     rows = [row for row in found if len(row.answers) > 1][:_ROWS]
     chosen = {row.name: spread_steps(sorted(row.answers), _STEPS) for row in rows}
     number = sum(map(len, chosen.values()))
     most = max(80, _CHARACTERS // max(1, number))
-    return [{"row": row.name, "answers": _answers(row, chosen[row.name], most)} for row in rows]
+    return [
+        PanelSampledRow(row=row.name, answers=_answers(row, chosen[row.name], most)) for row in rows
+    ]
 
 
-def compared_samples(views: Sequence[RunView]) -> list[dict[str, Any]]:
-    """Return `{"row", "prompt", "reference", "answers"}` for rows that several runs answered.
+def compared_samples(views: Sequence[RunView]) -> list[ComparedSample]:
+    """Return the rows that several runs answered, with the newest answer of each.
 
-    `answers`: the newest of each run as `{"at", "words", "more"}`, in which the words are new that
-    the first run's lacks; None for a run without one. Rows are the same if their name and their
-    prompt are. At most 20 rows; long texts are cut.
+    In each the words are new that the first run's answer lacks. Rows are the same if their name
+    and their prompt are. At most 20 rows; long texts are cut.
     """
     found: dict[tuple[str, str], dict[int, SampledRow]] = {}
     for index, view in enumerate(views):
@@ -127,17 +126,17 @@ def compared_samples(views: Sequence[RunView]) -> list[dict[str, Any]]:
     several = [(key, rows) for key, rows in found.items() if len(rows) > 1][:_ROWS]
     most = max(80, _CHARACTERS // max(1, len(several) * len(views)))
     return [
-        {
-            "row": name,
-            "prompt": prompt[:most],
-            "reference": next(iter(rows.values())).newest.get("reference", "")[:most],
-            "answers": _side_by_side([rows.get(index) for index in range(len(views))], most),
-        }
+        ComparedSample(
+            row=name,
+            prompt=prompt[:most],
+            reference=next(iter(rows.values())).newest.get("reference", "")[:most],
+            answers=_side_by_side([rows.get(index) for index in range(len(views))], most),
+        )
         for (name, prompt), rows in several
     ]
 
 
-def _side_by_side(rows: Sequence[SampledRow | None], most: int) -> list[dict[str, Any] | None]:
+def _side_by_side(rows: Sequence[SampledRow | None], most: int) -> list[SampledAnswer | None]:
     first = next((row for row in rows if row is not None), None)
     before = first.newest.get("prediction", "")[:most] if first else None
     return [
@@ -156,8 +155,8 @@ def spread_steps(steps: Sequence[int], most: int) -> list[int]:
     return [steps[round(index * last / (most - 1))] for index in range(most)]
 
 
-def _answers(row: SampledRow, steps: Sequence[int], most: int) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
+def _answers(row: SampledRow, steps: Sequence[int], most: int) -> list[SampledAnswer]:
+    shown: list[SampledAnswer] = []
     before: str | None = None
     for step in steps:
         shown.append(_answer(row, step, most, before))
@@ -165,11 +164,11 @@ def _answers(row: SampledRow, steps: Sequence[int], most: int) -> list[dict[str,
     return shown
 
 
-def _answer(row: SampledRow, step: int, most: int, before: str | None) -> dict[str, Any]:
+def _answer(row: SampledRow, step: int, most: int, before: str | None) -> SampledAnswer:
     text = row.answers[step].get("prediction", "")
     left_out = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
     words = new_words(before, text[:most]) or [(fmt.DASH, False)]
-    return {"at": f"{step:,}", "words": words, "more": left_out}
+    return SampledAnswer(at=f"{step:,}", words=words, more=left_out)
 
 
 # --- Which words of a text are new ---

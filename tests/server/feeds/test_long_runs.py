@@ -85,7 +85,7 @@ def test_a_list_holds_few_rows_of_live_runs_and_keeps_the_panels_of_ended_ones(
         assert watched.num_rows <= 300
     kept = read_kept("done-1", fingerprint=store.fingerprint("done-1"))
     assert kept is not None
-    assert kept.panel["every_row"]
+    assert kept.panel.every_row
     worker(store, "live-1").emit(step(701))
     page.look()
     assert page.runs["live-1"]["progress"]["done"] == 701

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.views.panel import SampledAnswer
 from llmops_kernel.views.run_text.samples import (
     choose_samples,
     compared_samples,
@@ -93,21 +93,21 @@ def test_a_choice_that_nothing_has_names_what_there_is():
 def test_the_panel_gets_the_answers_of_each_step_bounded():
     reports = [report(n, row("1", f"a {n} " + "x" * 9_000), row("2", "b")) for n in range(40)]
     first, second = sample_history(view_of(*reports), ["1", "2"])
-    assert [answer["at"] for answer in first["answers"]][::11] == ["0", "39"]
-    assert len(first["answers"]) == 12
-    assert first["answers"][0]["words"] == [(reports[0].samples[0]["prediction"][:1666], False)]
-    assert first["answers"][1]["words"][1][1] is True
-    assert "more characters" in first["answers"][1]["more"]
-    assert [answer["more"] for answer in second["answers"]] == [""] * 12
+    assert [answer.at for answer in first.answers][::11] == ["0", "39"]
+    assert len(first.answers) == 12
+    assert first.answers[0].words == [(reports[0].samples[0]["prediction"][:1666], False)]
+    assert first.answers[1].words[1][1] is True
+    assert "more characters" in first.answers[1].more
+    assert [answer.more for answer in second.answers] == [""] * 12
     assert sample_history(view_of(report(0, row("1", "a"))), ["1"]) == []
     (only,) = sample_history(view_of(*reports), ["2", "9"])
-    assert only["row"] == "2"
+    assert only.row == "2"
 
 
 def test_the_newest_samples_say_what_the_answers_took():
     view = view_of(report(40, row("1", "a"), duration_s=2.0, answers_s=1.5))
-    assert sample_table(view)["at"] == "at step 40; all answers were generated in 1.5 s"
-    assert sample_table(view_of(report(40, row("1", "a"))))["at"] == "at step 40"
+    assert sample_table(view).at == "at step 40; all answers were generated in 1.5 s"
+    assert sample_table(view_of(report(40, row("1", "a")))).at == "at step 40"
 
 
 def test_several_runs_are_compared_row_by_row():
@@ -115,10 +115,10 @@ def test_several_runs_are_compared_row_by_row():
     second = view_of(report(5, row("1", "a blue cat"), row("3", "y")))
     other = view_of(report(5, {**row("1", "z"), "prompt": "another prompt"}))
     (only,) = compared_samples([first, second, other])
-    assert (only["row"], only["prompt"], only["reference"]) == ("1", "p1", "r")
-    one, two, three = only["answers"]
-    assert one == {"at": "9", "words": [("a red cat", False)], "more": ""}
-    assert (two["at"], two["words"]) == ("5", [("a ", False), ("blue", True), (" cat", False)])
+    assert (only.row, only.prompt, only.reference) == ("1", "p1", "r")
+    one, two, three = only.answers
+    assert one == SampledAnswer(at="9", words=[("a red cat", False)], more="")
+    assert (two.at, two.words) == ("5", [("a ", False), ("blue", True), (" cat", False)])
     assert three is None
     assert compared_samples([first, other]) == compared_samples([]) == []
 
@@ -127,4 +127,4 @@ def test_many_long_samples_of_many_runs_stay_bounded():
     rows = [row(f"{n}", "word " * 3_000) for n in range(100)]
     found = compared_samples([view_of(report(1, *rows)) for _ in range(8)])
     assert len(found) == 20
-    assert len(json.dumps(found)) < 200_000
+    assert sum(len(sample.model_dump_json()) for sample in found) < 200_000

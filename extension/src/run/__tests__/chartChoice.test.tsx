@@ -4,22 +4,23 @@ import { createRoot } from 'react-dom/client';
 import { act } from 'react';
 import { describe, expect, it } from 'vitest';
 
-import { IChartSettings, Json } from '../../tokens';
-import { IChartChoice } from '../compare/curves';
+import { IChartChoice } from '../../panel/numbers';
+import { IChartSettings } from '../../tokens';
+import { CurveChoice } from '../compare/curves';
 import { useChartChoice } from '../compare/zoom';
 
 class Kept implements IChartSettings {
-  value: Json = { x: 'step' };
+  value: Partial<IChartChoice> = { x: 'step' };
   changed = new Signal<unknown, void>(this);
   read = () => this.value;
-  keep = (value: Json) => (this.value = value);
+  keep = (value: IChartChoice) => void (this.value = value);
 }
 
 describe('the choices for the charts of a comparison', () => {
   it('keep what a run has chosen in its panel since', async () => {
     const kept = new Kept();
-    let shown: IChartChoice | undefined;
-    let choose: (part: Partial<IChartChoice>) => void = () => undefined;
+    let shown: CurveChoice | undefined;
+    let choose: (part: Partial<CurveChoice>) => void = () => undefined;
     function Probe(): null {
       [shown, choose] = useChartChoice(kept);
       return null;

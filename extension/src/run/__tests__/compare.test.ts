@@ -1,4 +1,5 @@
 import { nullTranslator } from '@jupyterlab/translation';
+import uPlot from 'uplot';
 import { describe, expect, it } from 'vitest';
 
 import { PanelState, RunRow } from '../../wire';
@@ -19,12 +20,14 @@ import { axisLabel, groupOf } from '../compare/curvesView';
 import { compareId } from '../compare/widget';
 import { usual } from '../configView';
 import { signOf } from '../difference';
-import { Rows } from '../rows';
+import { RunData } from '../../panel/runData';
+import { isSparse } from '../compare/chart';
 import { COLUMNS, packed } from './fakes';
 
-function rowsOf(values: [number, number][]): Rows {
-  const rows = new Rows();
-  rows.write(COLUMNS, 0, packed(values));
+function rowsOf(values: [number, number][]): RunData {
+  const rows = new RunData();
+  rows.describe(COLUMNS);
+  rows.write(0, packed(values));
   return rows;
 }
 
@@ -170,12 +173,25 @@ describe('overlaid', () => {
   });
 });
 
+it('draws the points of a run that has too few for a line', () => {
+  const data: uPlot.AlignedData = [
+    [1, 2, 3],
+    [0.4, null, null],
+    [1, null, 3],
+    [1, 2, 3]
+  ];
+  expect(isSparse({ data }, 1)).toBe(true);
+  expect(isSparse({ data }, 2)).toBe(true);
+  expect(isSparse({ data }, 3)).toBe(false);
+});
+
 describe('the compared columns', () => {
   it('are those of any kind that have numbers', () => {
-    const other = new Rows();
+    const other = new RunData();
     const columns = [COLUMNS[0], { name: 'loss', label: 'loss', unit: 'loss' }];
-    other.write(columns as typeof COLUMNS, 0, new Float32Array([1, 2]).buffer);
-    const rows = [rowsOf([[1, 3]]), other, new Rows()];
+    other.describe(columns as typeof COLUMNS);
+    other.write(0, new Float32Array([1, 2]).buffer);
+    const rows = [rowsOf([[1, 3]]), other, new RunData()];
     expect(comparedColumns(rows).map(({ name }) => name)).toEqual([
       'reward',
       'loss'

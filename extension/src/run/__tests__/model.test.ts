@@ -1,10 +1,8 @@
 import { Signal } from '@lumino/signaling';
 import { describe, expect, it, vi } from 'vitest';
 
-import { Columns } from '../../generated/panel';
+import { LivePanel } from '../live';
 import { RunModel, RunModels } from '../model';
-import { PanelAdapter } from '../panelAdapter';
-import { Rows } from '../rows';
 import { COLUMNS, FakeLive, packed } from './fakes';
 
 const TOPIC = 'run/r-1';
@@ -18,46 +16,6 @@ function rows(live: FakeLive, first: number, ...values: [number, number][]) {
   };
   live.say(TOPIC, 'rows', data, packed(values));
 }
-
-describe('Rows', () => {
-  it('grows, replaces from a row on, and refuses a gap', () => {
-    const found = new Rows();
-    for (let step = 1; step <= 1000; step++) {
-      expect(found.write(COLUMNS, step - 1, packed([[step, 1 / step]]))).toBe(
-        true
-      );
-    }
-    expect(found.count).toBe(1000);
-    expect(found.write(COLUMNS, 1001, packed([[9, 9]]))).toBe(false);
-    expect(
-      found.write(
-        COLUMNS,
-        2,
-        packed([
-          [3, 30],
-          [4, 40]
-        ])
-      )
-    ).toBe(true);
-    expect(found.column('epoch')).toEqual([1, 2, 3, 4]);
-    expect(found.column('reward', 2).slice(2)).toEqual([60, 80]);
-    expect(found.column('idle')).toEqual([null, null, null, null]);
-    expect([found.has('reward'), found.has('idle')]).toEqual([true, false]);
-    expect(found.view(3).byteLength).toBe(4 * COLUMNS.length);
-    expect(found.x).toEqual([1, 2, 3, 4]);
-    expect(found.has('loss')).toBe(false);
-    expect(found.column('loss')).toEqual([null, null, null, null]);
-  });
-
-  it('starts again when the columns are others', () => {
-    const rows = new Rows();
-    rows.write(COLUMNS, 0, packed([[1, 3]]));
-    const others = COLUMNS.slice(0, 2);
-    expect(rows.write(others, 1, new Float32Array([2, 7]).buffer)).toBe(false);
-    expect(rows.write(others, 0, new Float32Array([1, 7]).buffer)).toBe(true);
-    expect([rows.count, rows.column('reward')]).toEqual([1, [7]]);
-  });
-});
 
 describe('RunModel', () => {
   it('takes state and rows, and says what it has', () => {
@@ -121,73 +79,84 @@ describe('RunModel', () => {
   });
 });
 
-describe('PanelAdapter', () => {
-  const nothing = { at: '', columns: [], rows: [], history: [] };
+// Rows without numbers: jsdom cannot draw.
+describe('LivePanel', () => {
+  const page = {
+    at: '',
+    columns: ['answer'],
+    rows: [['']],
+    history: [],
+    first: 0,
+    total: 100
+  };
   const samples = vi.fn((first: number) =>
-    Promise.resolve({ ...nothing, first, total: 100 })
+    Promise.resolve({ ...page, rows: [[`answer ${first}`]], first })
   );
 
-  function panel() {
+  function drawn() {
     const live = new FakeLive();
     const model = new RunModel(live, 'r-1');
     const changed = new Signal<unknown, void>({});
     const charts = { read: () => ({}), keep: () => undefined, changed };
-    const adapter = new PanelAdapter(model, charts, samples);
-    return { live, model, adapter };
+    const host = document.createElement('div');
+    document.body.append(host);
+    const panel = new LivePanel(host, { model, charts, samples });
+    const state = (state: string) =>
+      live.say(TOPIC, 'state', {
+        panel: {
+          state,
+          run_id: 'r-1',
+          title: 'mine',
+          curve: 'reward',
+          samples: { ...page, rows: [['first']], first: 0 }
+        },
+        row: { state }
+      });
+    state('RUNNING');
+    return { live, host, panel, state };
   }
+  const steps = (host: HTMLElement) =>
+    host.querySelector<HTMLElement>('.llmops-run')?.dataset.steps;
+  const press = (host: HTMLElement, name: string) =>
+    [...host.querySelectorAll('button')]
+      .find(({ textContent }) => textContent === name)!
+      .click();
 
-  it('hands on new rows as the kernel would', () => {
-    const { live, adapter } = panel();
-    const heard = vi.fn();
-    adapter.on('msg:custom', heard);
-    rows(live, 0, [1, 3]);
-    rows(live, 1, [2, 2]);
-    const [content, buffers] = heard.mock.calls[1];
-    expect(content).toEqual({ kind: 'rows', first: 1 });
-    const columns = new Columns();
-    columns.describe(COLUMNS);
-    columns.write(0, adapter.get('columns'));
-    expect([...columns.column('epoch')]).toEqual([1, 2]);
-    expect(columns.write(1, buffers[0])).toBe(true);
-  });
-
-  it('sends all rows again when the panel asks', () => {
-    const { live, adapter } = panel();
-    rows(live, 0, [1, 3], [2, 2]);
-    const heard = vi.fn();
-    adapter.on('msg:custom', heard);
-    adapter.send({ kind: 'resync' });
-    expect(heard.mock.calls[0][0]).toEqual({ kind: 'rows', first: 0 });
+  it('draws rows as they come, below the name of the run', async () => {
+    const { live, host } = drawn();
+    rows(live, 0, [1, NaN]);
+    rows(live, 1, [2, NaN]);
+    await vi.waitFor(() => expect(steps(host)).toBe('2'));
+    expect(host.querySelector('.llmops-title')?.textContent).toBe('mine');
+    expect(host.querySelector('.llmops-cardtitle')?.textContent).toBe('Reward');
   });
 
   it('asks the server for samples that are not shown', async () => {
-    const { adapter } = panel();
-    const heard = vi.fn();
-    adapter.on('msg:custom', heard);
-    adapter.send({ kind: 'samples', first: 50 });
-    await vi.waitFor(() =>
-      expect(heard).toHaveBeenCalledWith(
-        { kind: 'samples', page: { ...nothing, first: 50, total: 100 } },
-        undefined
-      )
-    );
+    const { host, state } = drawn();
+    const text = () => host.textContent;
+    await vi.waitFor(() => expect(text()).toContain('1 to 1 of 100'));
+    press(host, 'Next');
+    await vi.waitFor(() => expect(text()).toContain('answer 1'));
     samples.mockRejectedValueOnce(new Error('away'));
-    adapter.send({ kind: 'samples', first: 100 });
-    await vi.waitFor(() =>
-      expect(adapter.get('notice')).toMatchObject({ message: 'away' })
-    );
+    press(host, 'Next');
+    await vi.waitFor(() => expect(text()).toContain('away'));
+    state('SUCCEEDED');
+    await vi.waitFor(() => expect(text()).not.toContain('away'));
   });
 
-  it('leaves stopping to the toolbar of its tab', () => {
-    expect(panel().adapter.get('stops_elsewhere')).toBe(true);
+  it('leaves stopping to the toolbar of its tab', async () => {
+    const { host } = drawn();
+    await vi.waitFor(() => expect(host.textContent).toContain('Running'));
+    expect(host.querySelector('.llmops-stop')?.textContent).toBe('');
   });
 
-  it('is silent once it is disposed of', () => {
-    const { live, adapter } = panel();
-    const heard = vi.fn();
-    adapter.on('msg:custom', heard);
-    adapter.dispose();
-    rows(live, 0, [1, 3]);
-    expect(heard).not.toHaveBeenCalled();
+  it('is silent once it is disposed of', async () => {
+    const { live, host, panel } = drawn();
+    rows(live, 0, [1, NaN]);
+    await vi.waitFor(() => expect(steps(host)).toBe('1'));
+    panel.dispose();
+    rows(live, 1, [2, NaN]);
+    await new Promise(resolve => requestAnimationFrame(resolve));
+    expect(steps(host)).toBe('1');
   });
 });

@@ -1,20 +1,24 @@
 import * as React from 'react';
+import uPlot from 'uplot';
 
 import {
+  IMark,
   KEYS,
+  PlotData,
+  Zoom,
   axis,
   drawMarks,
   followMouse,
+  legendValue,
   logRange,
   pressed,
   shortNumber,
   ticksOf,
-  valueAt,
   zoomIntoSelection
-} from '../../generated/panel';
-import { IPlot, PlotData, UPlot } from '../../panelModule';
-import { Json } from '../../tokens';
-import { COLORS, IMark } from './curves';
+} from '../../panel/plot';
+import { valueAt } from '../../panel/numbers';
+import { capital } from '../../panel/tabs';
+import { COLORS } from './curves';
 
 /** Distances of ticks: there is no half step or row. */
 const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap(power =>
@@ -36,23 +40,17 @@ interface IProps {
   marks: readonly IMark[];
   /** Few values far from each other, as of evaluations. */
   dots?: boolean;
-  shown: IShown;
+  zoom: Zoom;
   /** Each plot by itself, so that all follow one zoom. */
-  plotted: Set<IPlot>;
-}
-
-/** The zoom that all charts of the page have in common: `Shown` of the run's panel. */
-export interface IShown {
-  range(): [number, number];
-  zoom(part: [number, number] | null): void;
+  plotted: Set<uPlot>;
 }
 
 /**
- * One curve a run, over each other.
+ * The curves of several runs over each other.
  */
 export function Chart(props: IProps): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
-  const plot = React.useRef<IPlot | null>(null);
+  const plot = React.useRef<uPlot | null>(null);
   const marks = React.useRef(props.marks);
   marks.current = props.marks;
   const [theme, newTheme] = React.useReducer((count: number) => count + 1, 0);
@@ -71,10 +69,10 @@ export function Chart(props: IProps): JSX.Element {
     if (!box) {
       return;
     }
-    const made = new UPlot(optionsOf(box, props, marks), props.data, box);
+    const made = new uPlot(optionsOf(box, props, marks), props.data, box);
     plot.current = made;
     props.plotted.add(made);
-    followMouse(made, props.shown);
+    followMouse(made, props.zoom);
     const resized = new ResizeObserver(() => {
       if (box.clientWidth > 0) {
         made.setSize({ width: box.clientWidth, height: HEIGHT_PX });
@@ -110,12 +108,12 @@ export function Chart(props: IProps): JSX.Element {
         role="group"
         tabIndex={0}
         aria-label={props.label}
-        title={KEYS as string}
+        title={KEYS}
         data-lm-suppress-shortcuts="true"
         onKeyDown={event => {
           if (
             plot.current &&
-            pressed(event.nativeEvent, plot.current, props.shown)
+            pressed(event.nativeEvent, plot.current, props.zoom)
           ) {
             event.preventDefault();
             event.stopPropagation();
@@ -130,18 +128,7 @@ function optionsOf(
   host: HTMLElement,
   props: IProps,
   marks: { current: readonly IMark[] }
-): Json {
-  // The value under the cursor; without a cursor the last one.
-  const value = (
-    plot: { data: PlotData },
-    _: number | null,
-    series: number,
-    index: number | null
-  ) => {
-    const known = valueAt(plot.data[series], index) as number | null;
-    return known === null ? '–' : shortNumber(known) + props.unit;
-  };
-  const makeAxis = axis as (host: HTMLElement, more: Json) => Json;
+): uPlot.Options {
   return {
     width: Math.max(host.clientWidth, 200),
     height: HEIGHT_PX,
@@ -150,34 +137,31 @@ function optionsOf(
       drag: { x: true, y: false, setScale: false }
     },
     hooks: {
-      setSelect: [(plot: IPlot) => zoomIntoSelection(plot, props.shown)],
-      draw: [(plot: IPlot) => drawMarks(plot, marks.current)]
+      setSelect: [plot => zoomIntoSelection(plot, props.zoom)],
+      draw: [plot => drawMarks(plot, marks.current)]
     },
     scales: {
-      x: { time: false, range: () => props.shown.range() },
+      x: { time: false, range: () => props.zoom.range },
       y: props.log
         ? { distr: 3, log: 10, range: logRange }
         : props.fromZero
           ? {
-              range: (_: unknown, __: number, high: number) => [
-                0,
-                high * 1.1 || 1
-              ]
+              range: (_, __, high) => [0, high * 1.1 || 1]
             }
           : {}
     },
     axes: [
-      makeAxis(host, props.whole ? { size: 30, incrs: WHOLE } : { size: 30 }),
-      makeAxis(host, {
+      axis(host, props.whole ? { size: 30, incrs: WHOLE } : { size: 30 }),
+      axis(host, {
         size: 58,
-        values: ticksOf((tick: number) => shortNumber(tick) + props.unit)
+        values: ticksOf(tick => shortNumber(tick) + props.unit)
       })
     ],
     series: [
       {
         label: props.xLabel,
-        value: (plot: { data: PlotData }, step: number | null) =>
-          shownX(step ?? lastOf(plot.data[0]), props.whole)
+        value: (plot, step: number | null) =>
+          shownX(step ?? valueAt(plot.data[0], null), props.whole)
       },
       ...seriesNames(props).map(({ label, index, faint }) => ({
         label,
@@ -188,14 +172,14 @@ function optionsOf(
         points: props.dots
           ? { show: true, size: 6 }
           : { show: isSparse, size: 5 },
-        value
+        value: legendValue(props.unit)
       }))
     ]
   };
 }
 
-/** Whether so few points are known that no line would be seen of them. */
-export function isSparse(plot: { data: PlotData }, series: number): boolean {
+/** True if so few points are known that no line would be seen of them. */
+export function isSparse(plot: Pick<uPlot, 'data'>, series: number): boolean {
   const values = plot.data[series];
   let known = 0;
   for (let index = 0; index < values.length && known <= 2; index++) {
@@ -204,7 +188,7 @@ export function isSparse(plot: { data: PlotData }, series: number): boolean {
   return known <= 2;
 }
 
-/** Where it is smoothed, the raw line stays visible behind its curve. */
+/** Name the lines; the raw line stays visible behind a smoothed one. */
 function seriesNames({ names, data }: IProps) {
   const isSmoothed = data.length > names.length + 1;
   const raw = names.map((label, index) => ({
@@ -222,18 +206,4 @@ function seriesNames({ names, data }: IProps) {
 
 function shownX(value: number | null, whole: boolean): string {
   return value !== null && whole ? String(value) : shortNumber(value);
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-function lastOf(column: PlotData[number]): number | null {
-  for (let index = column.length - 1; index >= 0; index--) {
-    const value = column[index];
-    if (value !== null) {
-      return value;
-    }
-  }
-  return null;
 }

@@ -1,63 +1,61 @@
+import { marksOf } from '../../panel/charts';
 import {
   AXIS_COLUMNS,
-  UNITS,
+  IChartChoice,
+  IXAxis,
+  Point,
   atSteps,
-  marksOf,
   positive,
   smoothed,
   xValues
-} from '../../generated/panel';
-import { PlotData } from '../../panelModule';
+} from '../../panel/numbers';
+import { IMark, PlotData } from '../../panel/plot';
+import { RunData } from '../../panel/runData';
+import { UNITS } from '../../panel/tabs';
 import { PanelState, RunColumn } from '../../wire';
-import { Rows } from '../rows';
 
-/** What can stand on the x axis; the keys are those of the run's panel. */
-export const X_KEYS = ['step', 'tokens', 'time', 'epoch'] as const;
+/** A user's choices for the curves of several runs. */
+export type CurveChoice = Omit<IChartChoice, 'more'>;
 
-export interface IChartChoice {
-  x: string;
-  /** In 0..1; 0 draws the numbers as they are. */
-  smoothing: number;
-  log: boolean;
-}
-
-const AS_IT_IS: IChartChoice = { x: 'step', smoothing: 0, log: false };
+const AS_IT_IS: CurveChoice = { x: 'step', smoothing: 0, log: false };
 type Numbers = (number | null)[];
 
-/** A run's x values on an axis; null where it does not know them all. */
-export function xOf(rows: Rows, key: string): ArrayLike<number> | null {
+/** A run's x axis; null where it does not know all values of it. */
+function axisOf(rows: RunData, key: string): IXAxis | null {
   const native = { label: '', values: rows.x };
-  const found = xValues(key, native, (name: string) => rows.column(name));
-  return (found?.values as ArrayLike<number> | undefined) ?? null;
+  return xValues(key, native, name => rows.values(name));
+}
+
+/** A run's x values on an axis; null where it does not know them all. */
+export function xOf(rows: RunData, key: string): ArrayLike<number> | null {
+  return axisOf(rows, key)?.values ?? null;
 }
 
 /**
  * A column of several runs over the union of their x values, as a chart takes it; null where
  * a run has no value. The x values of each run rise, so one pass over all of them is enough.
- * Where it is smoothed, a second column a run follows behind those of all runs.
+ * A smoothed column of each run follows behind those of all runs, if there is smoothing.
  */
 export function overlaid(
-  runs: readonly Rows[],
+  runs: readonly RunData[],
   name: string,
   scale = 1,
-  { x: key, smoothing, log }: IChartChoice = AS_IT_IS
+  { x: key, smoothing, log }: CurveChoice = AS_IT_IS
 ): PlotData {
   const own = runs.map(rows => xOf(rows, key));
   const raw = runs.map(rows => rows.column(name, scale));
-  const all: Numbers[] = smoothing
-    ? [...raw, ...raw.map(numbers => smoothed(numbers, smoothing) as Numbers)]
+  const all = smoothing
+    ? [...raw, ...raw.map(numbers => smoothed(numbers, smoothing))]
     : raw;
   // A run that does not know the axis has no place on it.
   const steps = all.map((_, index) => own[index % runs.length] ?? []);
-  const values = log
-    ? all.map(numbers => positive(numbers).values as Numbers)
-    : all;
+  const values = log ? all.map(numbers => positive(numbers).values) : all;
   return union(steps, values);
 }
 
-/** What is drawn of one of several runs. */
+/** The rows and the panel of one of several runs. */
 export interface IDrawnRun {
-  rows: Rows;
+  rows: RunData;
   /** Null until the run is known. */
   panel: PanelState | null;
 }
@@ -68,15 +66,14 @@ export interface IEvalMetric {
   label: string;
 }
 
-type Points = readonly (readonly [number, number])[];
-
-/** Where a run's points at steps stand on an axis; none where it does not know the axis. */
-function placed(rows: Rows, points: Points, key: string): Points {
-  if (key === 'step') {
-    return points;
-  }
-  const x = xOf(rows, key);
-  return x === null ? [] : (atSteps(points, rows.x, x) as Points);
+/** Place a run's points at steps on an axis; none are left if it does not know the axis. */
+function placed(
+  rows: RunData,
+  points: readonly Point[],
+  key: string
+): readonly Point[] {
+  const axis = axisOf(rows, key);
+  return axis ? atSteps(points, rows.x, axis) : [];
 }
 
 /** The metrics that at least one of the runs was evaluated by, the loss first. */
@@ -99,7 +96,7 @@ export function comparedEvals(runs: readonly IDrawnRun[]): IEvalMetric[] {
 export function overlaidEvals(
   runs: readonly IDrawnRun[],
   name: string,
-  { x: key, log }: IChartChoice = AS_IT_IS
+  { x: key, log }: CurveChoice = AS_IT_IS
 ): PlotData {
   const points = runs.map(({ rows, panel }) => {
     const curve = panel?.eval_curves.find(one => one.name === name);
@@ -109,29 +106,23 @@ export function overlaidEvals(
   const values = points.map(own => own.map(([, value]) => value));
   return union(
     points.map(own => own.map(([x]) => x)),
-    log ? values.map(own => positive(own).values as Numbers) : values
+    log ? values.map(own => positive(own).values) : values
   );
 }
 
 /** A vertical line in the colour of its run. */
-export interface IMark {
-  x: number;
-  bad: boolean;
-  color: string;
+export interface IRunMark extends IMark {
   run: number;
   step: number;
 }
 
-/** Where runs were restarted, and from where on their loss is not a number. */
+/** Mark where runs were restarted, and from where on their loss is not a number. */
 export function comparedMarks(
   runs: readonly IDrawnRun[],
   key: string
-): IMark[] {
+): IRunMark[] {
   return runs.flatMap(({ rows, panel }, run) => {
-    const marks = (panel ? marksOf(panel) : []) as Pick<
-      IMark,
-      'step' | 'bad'
-    >[];
+    const marks = panel ? marksOf(panel) : [];
     const color = COLORS[run % COLORS.length];
     return marks.flatMap(({ step, bad }) =>
       placed(rows, [[step, 0]], key).map(([x]) => ({
@@ -172,7 +163,7 @@ function union(
 /**
  * The columns but the x axis that at least one of the runs has numbers in.
  */
-export function comparedColumns(runs: readonly Rows[]): RunColumn[] {
+export function comparedColumns(runs: readonly RunData[]): RunColumn[] {
   const columns = new Map<string, RunColumn>();
   runs.forEach(rows =>
     rows.columns
@@ -183,15 +174,12 @@ export function comparedColumns(runs: readonly Rows[]): RunColumn[] {
   return [...columns.values()];
 }
 
-/** How numbers of a unit are drawn, as in the run's panel; of another unit as they are. */
+/** Scale and suffix of a unit, as in the run's panel; numbers of another unit stay as they are. */
 export function drawnAs(unit: RunColumn['unit']): {
   scale: number;
   suffix: string;
 } {
-  const units = UNITS as Partial<
-    Record<string, { scale: number; unit: string }>
-  >;
-  const drawn = units[unit];
+  const drawn = UNITS[unit];
   return { scale: drawn?.scale ?? 1, suffix: drawn?.unit ?? '' };
 }
 

@@ -1,16 +1,16 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { PlotData } from '../../panelModule';
+import { X_AXES } from '../../panel/numbers';
+import { PlotData } from '../../panel/plot';
 import { IChartSettings } from '../../tokens';
 import { EmptyState } from '../../ui/parts';
 import { RunColumn } from '../../wire';
 import { Chart } from './chart';
 import {
-  IChartChoice,
+  CurveChoice,
   IDrawnRun,
-  IMark,
-  X_KEYS,
+  IRunMark,
   comparedColumns,
   comparedEvals,
   comparedMarks,
@@ -64,7 +64,7 @@ interface IPlotted {
 /** A plot a column, then one a metric of the evaluations: of one group, or of all. */
 function plotsOf(
   runs: readonly IDrawnRun[],
-  choice: IChartChoice,
+  choice: CurveChoice,
   group: CurveGroup | undefined
 ): IPlotted[] {
   const rows = runs.map(run => run.rows);
@@ -103,7 +103,9 @@ export function Curves(props: {
   const rows = runs.map(run => run.rows);
   const names = legendNames(model);
   const known = new Set<string>(
-    X_KEYS.filter(axis => rows.some(run => run.count && xOf(run, axis)))
+    X_AXES.map(({ key }) => key).filter(key =>
+      rows.some(run => run.count && xOf(run, key))
+    )
   );
   const drawn = { ...choice, x: known.has(choice.x) ? choice.x : 'step' };
   const key = runs
@@ -114,7 +116,7 @@ export function Curves(props: {
     [key, model.comparison, group, drawn.x, drawn.smoothing, drawn.log]
   );
   const marks = comparedMarks(runs, drawn.x);
-  const { shown: zoom, plotted } = useZoom(shown.map(({ data }) => data[0]));
+  const { zoom, plotted } = useZoom(shown.map(({ data }) => data[0]));
   if (shown.length === 0) {
     return (
       <EmptyState title={trans.__('No data yet')}>
@@ -129,10 +131,10 @@ export function Curves(props: {
         choice={drawn}
         known={known}
         choose={part => {
-          if (part.x) zoom.zoom(null);
+          if (part.x) zoom.show(null);
           choose(part);
         }}
-        showAll={() => zoom.zoom(null)}
+        showAll={() => zoom.show(null)}
         trans={trans}
       />
       <div className="llmops-compare-charts">
@@ -146,7 +148,7 @@ export function Curves(props: {
             log={drawn.log}
             whole={drawn.x === 'step'}
             marks={marks}
-            shown={zoom}
+            zoom={zoom}
             plotted={plotted}
           />
         ))}
@@ -176,7 +178,7 @@ export function axisLabel(
 
 /** What the vertical lines say, in words. */
 function Marks(props: {
-  marks: readonly IMark[];
+  marks: readonly IRunMark[];
   names: readonly string[];
   trans: TranslationBundle;
 }): JSX.Element | null {

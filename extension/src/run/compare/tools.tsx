@@ -1,7 +1,8 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { IChartChoice, X_KEYS } from './curves';
+import { X_AXES } from '../../panel/numbers';
+import { CurveChoice } from './curves';
 
 /** What stands on the x axis, in the menu and in the legends. */
 export function axisNames(trans: TranslationBundle): Record<string, string> {
@@ -17,9 +18,9 @@ export function axisNames(trans: TranslationBundle): Record<string, string> {
  * What all charts of the page do: the same choices as in a run's panel, kept with them.
  */
 export function ChartTools(props: {
-  choice: IChartChoice;
+  choice: CurveChoice;
   known: ReadonlySet<string>;
-  choose: (part: Partial<IChartChoice>) => void;
+  choose: (part: Partial<CurveChoice>) => void;
   showAll: () => void;
   trans: TranslationBundle;
 }): JSX.Element {
@@ -37,7 +38,7 @@ export function ChartTools(props: {
           value={choice.x}
           onChange={event => choose({ x: event.target.value })}
         >
-          {X_KEYS.map(key => (
+          {X_AXES.map(({ key }) => (
             <option key={key} value={key} disabled={!known.has(key)}>
               {known.has(key)
                 ? names[key]

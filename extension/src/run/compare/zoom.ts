@@ -1,51 +1,49 @@
 import * as React from 'react';
+import uPlot from 'uplot';
 
-import { Shown, chartSettings } from '../../generated/panel';
-import { IPlot, PlotData } from '../../panelModule';
-import { IChartSettings, Json } from '../../tokens';
+import { Range, chartChoice } from '../../panel/numbers';
+import { PlotData, Zoom } from '../../panel/plot';
+import { IChartSettings } from '../../tokens';
 import { useChanges } from '../../ui/hooks';
-import { IShown } from './chart';
-import { IChartChoice } from './curves';
-
-type IZoom = IShown & { bounds: [number, number] };
+import { CurveChoice } from './curves';
 
 /**
  * A user's choices for charts, and a function that changes and keeps them.
  */
 export function useChartChoice(
   charts: IChartSettings
-): [IChartChoice, (part: Partial<IChartChoice>) => void] {
+): [CurveChoice, (part: Partial<CurveChoice>) => void] {
   const [, again] = React.useReducer((count: number) => count + 1, 0);
   useChanges(charts);
-  const choose = (part: Partial<IChartChoice>) => {
+  const choose = (part: Partial<CurveChoice>) => {
     // A run's panel may have changed others of them since this was drawn.
-    charts.keep({ ...chartSettings(charts.read()), ...part } as Json);
+    charts.keep({ ...chartChoice(charts.read()), ...part });
     again();
   };
-  return [chartSettings(charts.read()) as IChartChoice, choose];
+  return [chartChoice(charts.read()), choose];
 }
 
 /**
- * One zoom for all plots of the page, over the x values of all of them.
+ * The zoom that all plots of the page share, over the x values of all of them.
  */
 export function useZoom(xs: readonly PlotData[number][]): {
-  shown: IShown;
-  plotted: Set<IPlot>;
+  zoom: Zoom;
+  plotted: Set<uPlot>;
 } {
-  const [plotted] = React.useState(() => new Set<IPlot>());
-  const [shown] = React.useState(
-    () => new Shown(() => rescale(plotted, shown)) as unknown as IZoom
+  const [plotted] = React.useState(() => new Set<uPlot>());
+  const [zoom] = React.useState<Zoom>(
+    () => new Zoom(() => rescale(plotted, zoom))
   );
-  shown.bounds = boundsOf(xs);
-  return { shown, plotted };
+  zoom.bounds = boundsOf(xs);
+  return { zoom, plotted };
 }
 
-function rescale(plotted: ReadonlySet<IPlot>, shown: IShown): void {
-  const [min, max] = shown.range();
+function rescale(plotted: ReadonlySet<uPlot>, zoom: Zoom): void {
+  const [min, max] = zoom.range;
   plotted.forEach(plot => plot.setScale('x', { min, max }));
 }
 
-function boundsOf(xs: readonly PlotData[number][]): [number, number] {
+function boundsOf(xs: readonly PlotData[number][]): Range {
   const used = xs.filter(x => x.length > 0);
   const low = Math.min(...used.map(x => x[0] ?? 0));
   const high = Math.max(...used.map(x => x[x.length - 1] ?? 0));

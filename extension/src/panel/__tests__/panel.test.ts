@@ -1,6 +1,10 @@
 import { describe, expect, it, vi } from 'vitest';
 
-import { IPanelModel, PanelCallback, renderPanel } from '../../panelModule';
+import { PanelSamples, RunColumn } from '../../wire';
+import { IChartStore } from '../chartTools';
+import { IPanelActions, RunPanel } from '../panel';
+import { RunData } from '../runData';
+import { IPanelState } from '../state';
 
 const HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>';
 const NOTHING = { columns: [], rows: [] };
@@ -11,27 +15,32 @@ const STATE = {
   samples: {
     at: 'after 120 rows',
     columns: ['row', 'prompt', 'answer', HOSTILE],
-    rows: [['7', HOSTILE, 'thai', '']]
+    rows: [['7', HOSTILE, 'thai', '']],
+    history: [],
+    first: 0,
+    total: 1
   },
   members: { columns: ['', 'rows/s'], rows: [['replica 0', '20']] },
   outputs: [{ what: 'scores', path: `s3://bucket/${HOSTILE}`, size: '' }],
   saves: 'the finished rows'
-};
+} satisfies IPanelState;
+const NO_STORE: IChartStore = { read: () => null, keep: () => undefined };
 
-async function drawn(
-  state: object,
-  traits: Record<string, unknown> = {}
-): Promise<HTMLElement> {
+function opened(state: IPanelState, actions: Partial<IPanelActions> = {}) {
   const host = document.createElement('div');
   document.body.append(host);
-  const model: IPanelModel = {
-    get: name =>
-      name === 'state' ? state : name === 'columns' ? null : traits[name],
-    on: () => undefined,
-    off: () => undefined,
-    send: () => undefined
-  };
-  renderPanel(model, host);
+  const data = new RunData();
+  data.describe(state.columns ?? []);
+  const panel = new RunPanel(host, data, { charts: NO_STORE, ...actions });
+  panel.show({ state });
+  return { host, panel };
+}
+
+async function drawn(
+  state: IPanelState,
+  actions: Partial<IPanelActions> = {}
+): Promise<HTMLElement> {
+  const { host } = opened(state, actions);
   await vi.waitFor(() =>
     expect(host.querySelector('.llmops-title')?.textContent).toBe('tags-1')
   );
@@ -62,7 +71,7 @@ describe('the panel', () => {
   });
 
   it('says what a point stands for where there are too many steps', async () => {
-    const columns = ['step', 'loss'].map(name => ({
+    const columns = ['step', 'loss'].map((name): RunColumn => ({
       name,
       label: name,
       unit: 'number'
@@ -81,7 +90,7 @@ describe('the panel', () => {
   });
 
   it('shows samples page by page, and the newest on the first page', async () => {
-    const page = (first: number, at: string, count = 2) => ({
+    const page = (first: number, at: string, count = 2): PanelSamples => ({
       at,
       columns: ['row', 'answer'],
       rows: Array.from({ length: count }, (_, i) => [`${first + i}`, 'x']),
@@ -89,21 +98,9 @@ describe('the panel', () => {
       first,
       total: 5
     });
-    let state = { ...STATE, samples: page(0, 'at step 1') };
-    const heard = new Map<string, PanelCallback>();
-    const send = vi.fn();
-    const host = document.createElement('div');
-    document.body.append(host);
-    renderPanel(
-      {
-        get: name =>
-          name === 'state' ? state : name === 'can_page' ? true : null,
-        on: (name, callback) => heard.set(name, callback),
-        off: () => undefined,
-        send
-      },
-      host
-    );
+    const askForSamples = vi.fn();
+    const state = { ...STATE, samples: page(0, 'at step 1') };
+    const { host, panel } = opened(state, { askForSamples });
     const pager = () => host.querySelector('.llmops-pager')!;
     const says = (text: string) =>
       vi.waitFor(() => expect(pager().textContent).toContain(text));
@@ -113,16 +110,12 @@ describe('the panel', () => {
         .click();
     await says('1 to 2 of 5 samples');
     press('Next');
-    expect(send).toHaveBeenCalledWith({ kind: 'samples', first: 2 });
-    heard.get('msg:custom')!({ kind: 'samples', page: page(2, 'at step 1') });
+    expect(askForSamples).toHaveBeenCalledWith(2);
+    panel.show({ samples: page(2, 'at step 1') });
     await says('3 to 4 of 5 samples');
-    state = { ...state, samples: page(0, 'at step 9') };
-    heard.get('change:state')!();
+    panel.show({ state: { ...state, samples: page(0, 'at step 9') } });
     press('Next');
-    heard.get('msg:custom')!({
-      kind: 'samples',
-      page: page(4, 'at step 9', 1)
-    });
+    panel.show({ samples: page(4, 'at step 9', 1) });
     await says('5 to 5 of 5 samples');
     expect(host.querySelectorAll('.llmops-sample')).toHaveLength(1);
     press('Previous');
@@ -137,28 +130,14 @@ describe('the panel', () => {
       words: [
         ['same ', false],
         [text, at !== '0']
-      ],
+      ] as [string, boolean][],
       more: ''
     });
     const history = [
       { row: '7', answers: [answer('0', 'old'), answer('40', HOSTILE)] }
     ];
-    let state = { ...STATE, samples: { ...STATE.samples, history } };
-    let changed: () => void = () => undefined;
-    const host = document.createElement('div');
-    document.body.append(host);
-    renderPanel(
-      {
-        get: name =>
-          name === 'state' ? state : name === 'columns' ? null : '',
-        on: (name, callback) => {
-          if (name === 'change:state') changed = callback;
-        },
-        off: () => undefined,
-        send: () => undefined
-      },
-      host
-    );
+    const state = { ...STATE, samples: { ...STATE.samples, history } };
+    const { host, panel } = opened(state);
     const answers = () =>
       host.querySelector<HTMLDetailsElement>('.llmops-answers')!;
     await vi.waitFor(() => expect(answers()).not.toBeNull());
@@ -177,16 +156,12 @@ describe('the panel', () => {
     );
     answers().open = true;
     await vi.waitFor(() => answers().dispatchEvent(new Event('toggle')));
-    state = {
-      ...state,
-      samples: {
-        ...state.samples,
-        history: [
-          { row: '7', answers: [...history[0].answers, answer('80', 'x')] }
-        ]
-      }
-    };
-    changed();
+    const longer = [
+      { row: '7', answers: [...history[0].answers, answer('80', 'x')] }
+    ];
+    panel.show({
+      state: { ...state, samples: { ...state.samples, history: longer } }
+    });
     await vi.waitFor(() =>
       expect(answers().textContent).toContain('3 answers')
     );
@@ -194,58 +169,35 @@ describe('the panel', () => {
   });
 
   it('changes one choice of the charts and leaves what another panel chose', async () => {
-    const kept = { charts: { x: 'step', smoothing: 0 } as object };
-    const listeners = new Map<string, () => void>();
-    const columns = [
+    let stored: object = { x: 'step', smoothing: 0 };
+    const columns: RunColumn[] = [
       { name: 'step', label: 'step', unit: 'count' },
       { name: 'loss', label: 'loss', unit: 'loss' },
       { name: 'epoch', label: 'epoch', unit: 'number' }
     ];
-    const host = document.createElement('div');
-    document.body.append(host);
-    renderPanel(
-      {
-        get: name =>
-          name === 'state'
-            ? { ...STATE, columns, curve: 'loss' }
-            : name === 'chart_settings'
-              ? kept.charts
-              : null,
-        on: (name, callback) => void listeners.set(name, callback),
-        off: () => undefined,
-        send: ({ kind, value }) => {
-          if (kind === 'chart_settings') kept.charts = value as object;
-        }
-      },
-      host
-    );
+    const charts: IChartStore = {
+      read: () => stored,
+      keep: choice => (stored = choice)
+    };
+    const state = { ...STATE, columns, curve: 'loss' };
+    const { host, panel } = opened(state, { charts });
     const log = () =>
       [...host.querySelectorAll<HTMLLabelElement>('.llmops-charttools label')]
         .find(label => label.textContent?.includes('log scale'))
         ?.querySelector('input');
     await vi.waitFor(() => expect(log()).toBeTruthy());
     // Another panel, or the settings' own page.
-    kept.charts = { x: 'step', smoothing: 0.5 };
+    stored = { x: 'step', smoothing: 0.5 };
     log()?.click();
-    expect(kept.charts).toMatchObject({ smoothing: 0.5, log: true });
-    kept.charts = { ...kept.charts, smoothing: 0.9 };
-    listeners.get('change:chart_settings')?.();
+    expect(stored).toMatchObject({ smoothing: 0.5, log: true });
+    stored = { ...stored, smoothing: 0.9 };
+    panel.draw();
     const weight = () => host.querySelector('.llmops-charttools output');
     await vi.waitFor(() => expect(weight()?.textContent).toContain('0.90'));
   });
 
   it('is headed by the name of its run; the id stands below', async () => {
-    const host = document.createElement('div');
-    document.body.append(host);
-    renderPanel(
-      {
-        get: name => (name === 'state' ? { ...STATE, title: 'lr 2e-3' } : null),
-        on: () => undefined,
-        off: () => undefined,
-        send: () => undefined
-      },
-      host
-    );
+    const { host } = opened({ ...STATE, title: 'lr 2e-3' });
     const text = (part: string) =>
       host.querySelector(`.llmops-${part}`)?.textContent;
     await vi.waitFor(() => expect(text('title')).toBe('lr 2e-3'));
@@ -255,7 +207,7 @@ describe('the panel', () => {
   it('hides samples and replicas that a run does not have', async () => {
     const host = await drawn({
       ...STATE,
-      samples: { at: '', ...NOTHING },
+      samples: { ...STATE.samples, rows: [] },
       members: NOTHING
     });
     expect(fold(host, 'Samples')?.hidden).toBe(true);
@@ -279,7 +231,7 @@ describe('the panel', () => {
   });
 
   it('says what a run of the kind saves when it is stopped', async () => {
-    const host = await drawn(STATE);
+    const host = await drawn(STATE, { stop: () => undefined });
     const stop = host.querySelector<HTMLButtonElement>('.llmops-stop button');
     stop?.click();
     expect(host.querySelector('.llmops-stop')?.textContent).toContain(
@@ -288,10 +240,9 @@ describe('the panel', () => {
   });
 
   it('has no button for stopping where one is beside it, but says that it stops', async () => {
-    const beside = { stops_elsewhere: true };
-    const running = await drawn(STATE, beside);
+    const running = await drawn(STATE);
     expect(running.querySelector('.llmops-stop')?.textContent).toBe('');
-    const stopping = await drawn({ ...STATE, state: 'STOPPING' }, beside);
+    const stopping = await drawn({ ...STATE, state: 'STOPPING' });
     expect(stopping.querySelector('.llmops-stop')?.textContent).toBe(
       'Saving the finished rows, then stopping…'
     );

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 
 import {
+  Point,
   atSteps,
-  chartSettings,
+  chartChoice,
   panned,
   positive,
   smoothed,
@@ -10,23 +11,20 @@ import {
   valueAt,
   xValues,
   zoomed
-} from '../../generated/panel';
-import { isSparse } from '../compare/chart';
+} from '../numbers';
 
 describe('smoothed', () => {
   it('begins with the first number and follows TensorBoard', () => {
     // last = last * w + (1 - w) * y, divided by 1 - w ** count.
     const values = [4, 2, 3];
-    const [first, second, third] = smoothed(values, 0.5) as number[];
+    const [first, second, third] = smoothed(values, 0.5);
     expect(first).toBeCloseTo(4);
     expect(second).toBeCloseTo((0.25 * 4 + 0.5 * 2) / 0.75);
     expect(third).toBeCloseTo((0.125 * 4 + 0.25 * 2 + 0.5 * 3) / 0.875);
   });
 
   it('leaves a constant curve and a weight of 0 as they are', () => {
-    (smoothed([7, 7, 7], 0.9) as number[]).forEach(value =>
-      expect(value).toBeCloseTo(7)
-    );
+    smoothed([7, 7, 7], 0.9).forEach(value => expect(value).toBeCloseTo(7));
     expect(smoothed([1, 5, 2], 0)).toEqual([1, 5, 2]);
   });
 
@@ -34,13 +32,13 @@ describe('smoothed', () => {
     const [, gap, nan, infinite, last] = smoothed(
       [4, null, NaN, Infinity, 2],
       0.5
-    ) as (number | null)[];
+    );
     expect([gap, nan, infinite]).toEqual([null, null, null]);
     expect(last).toBeCloseTo((0.25 * 4 + 0.5 * 2) / 0.75);
   });
 
   it('never smooths so much that a curve cannot move', () => {
-    const values = smoothed([0, ...new Array(20_000).fill(1)], 1) as number[];
+    const values = smoothed([0, ...new Array(20_000).fill(1)], 1);
     expect(values[20_000]).toBeGreaterThan(0.99);
   });
 });
@@ -67,9 +65,13 @@ describe('the x axis', () => {
     xValues(key, native, of, whole)?.values;
 
   it('adds tokens up, and knows hours across midnight', () => {
-    expect([...values('tokens')]).toEqual([10, 30, 60]);
-    expect([...values('time')]).toEqual([0, 200 / 3600, 600 / 3600]);
-    expect([...values('epoch')]).toEqual([0.1, 0.2, 0.2]);
+    expect(Array.from(values('tokens') ?? [])).toEqual([10, 30, 60]);
+    expect(Array.from(values('time') ?? [])).toEqual([
+      0,
+      200 / 3600,
+      600 / 3600
+    ]);
+    expect(Array.from(values('epoch') ?? [])).toEqual([0.1, 0.2, 0.2]);
     expect(values('step')).toBe(native.values);
   });
 
@@ -79,19 +81,25 @@ describe('the x axis', () => {
     expect(values('tokens')).toBeUndefined();
     columns.epoch = [0.1, NaN, 0.2];
     expect(values('epoch')).toBeUndefined();
+    delete columns.epoch;
+    expect(values('epoch')).toBeUndefined();
   });
 
   it('puts evaluations at the row of their step', () => {
-    const points = [
+    const points: Point[] = [
       [0, 9],
       [2, 8],
       [7, 7]
     ];
-    expect(atSteps(points, [1, 2, 3], [10, 30, 60])).toEqual([
+    const steps = [1, 2, 3];
+    const tokens = { key: 'tokens', label: '', values: [10, 30, 60] };
+    expect(atSteps(points, steps, tokens)).toEqual([
       [10, 9],
       [30, 8],
       [60, 7]
     ]);
+    const axis = { key: 'step', label: '', values: [...steps] };
+    expect(atSteps(points, steps, axis)).toEqual(points);
   });
 });
 
@@ -126,25 +134,13 @@ describe('reading and keeping', () => {
 
   it('takes no setting that it does not know', () => {
     const none = { smoothing: 0, log: false, x: 'step', more: [] };
-    expect(chartSettings(null)).toEqual(none);
+    expect(chartChoice(null)).toEqual(none);
     expect(
-      chartSettings({ smoothing: 'x', log: 1, x: 'moon', more: [3, null] })
+      chartChoice({ smoothing: 'x', log: 1, x: 'moon', more: [3, null] })
     ).toEqual(none);
-    expect(chartSettings({ smoothing: 7, x: 'epoch' })).toMatchObject({
+    expect(chartChoice({ smoothing: 7, x: 'epoch' })).toMatchObject({
       smoothing: 0.999,
       x: 'epoch'
     });
   });
-});
-
-it('draws the points of a run that has too few for a line', () => {
-  const data = [
-    [1, 2, 3],
-    [0.4, null, null],
-    [1, null, 3],
-    [1, 2, 3]
-  ];
-  expect(isSparse({ data }, 1)).toBe(true);
-  expect(isSparse({ data }, 2)).toBe(true);
-  expect(isSparse({ data }, 3)).toBe(false);
 });

@@ -1,22 +1,55 @@
-"""What a run's live panel shows: words and formatted numbers (see `views/snapshot.py`)."""
+"""The state of a run's live panel, as browsers get it: words and formatted numbers.
+
+`snapshot` makes it; `extension/src/wire.ts` has its fields.
+"""
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from llmops_kernel.metrics.events import RunState
-from llmops_kernel.server.wire.common import Wire
-from llmops_kernel.server.wire.runs import RunColumn, SampledAnswer
+from llmops_kernel.store.journal.summary import Unit
 
 
-class PanelPart(Wire):
+class PanelPart(BaseModel):
     """A part of the panel; an unknown field is a mistake of the snapshot."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Built on first use: most commands import this module and show no panel.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class RunColumn(PanelPart):
+    """A number that each row of a run's charts has."""
+
+    name: str
+    label: str
+    unit: Unit
+
+
+class SampledAnswer(PanelPart):
+    """An answer of the model at one step."""
+
+    at: str
+    """The step."""
+    words: list[tuple[str, bool]]
+    """Pieces of the text, each with whether the answer before it lacks it."""
+    more: str
+    """Says what is left out; empty for a whole answer."""
+
+
+class ComparedSample(PanelPart):
+    """A row that several runs answered."""
+
+    row: str
+    prompt: str
+    reference: str
+    """Empty for a prompt without one."""
+    answers: list[SampledAnswer | None]
+    """The newest of each run or null; words are new that the first run's answer lacks."""
 
 
 class PanelFigure(PanelPart):
-    """One number at the top."""
+    """A number at the top."""
 
     label: str
     value: str
@@ -25,7 +58,7 @@ class PanelFigure(PanelPart):
 
 
 class PanelBar(PanelPart):
-    """One start-up phase of the waterfall."""
+    """A start-up phase of the waterfall."""
 
     name: str
     detail: str
@@ -116,11 +149,13 @@ class PanelState(PanelPart):
 
     run_id: str
     name: str
+    title: str
+    """The run's name for people: its title, else its config's name."""
     cluster: str
     what: str
     state: RunState
     state_text: str
-    """What it waits for or why it starts again; empty where the state says all, and at its end."""
+    """Says what it waits for or why it restarts; empty where the state says all."""
     attempt: int
     ended: bool
     kind: str
@@ -133,7 +168,7 @@ class PanelState(PanelPart):
     progress_text: str
     eta_text: str
     waiting_text: str
-    """What it does while there is no curve yet."""
+    """Says what it does while there is no curve yet."""
     figures: list[PanelFigure]
     columns: list[RunColumn]
     curve: str
@@ -145,12 +180,12 @@ class PanelState(PanelPart):
     eval_curves: list[PanelCurve]
     """The further metrics of the evaluations, without values that are not finite."""
     eval_rows: PanelTable
-    """One row an evaluation."""
+    """A row for each evaluation."""
     samples: PanelSamples
     members: PanelTable
     """Numbers of each member that does a share of the work, such as a replica."""
     saves: str
-    """What it saves when it is stopped: `a checkpoint`."""
+    """Saved when it is stopped: `a checkpoint`."""
     warnings: list[PanelWarning]
     restarts: list[str]
     restart_steps: list[int]
@@ -160,6 +195,6 @@ class PanelState(PanelPart):
     every_row: bool
     """False where rows were left out, as of a run of very many steps, or in a saved notebook."""
     stride: int
-    """So many steps at most stand behind two rows, their lowest and highest numbers."""
+    """Two rows, the lowest and the highest numbers, stand for at most so many steps."""
     failures: list[PanelFailure]
     outputs: list[PanelOutput]

@@ -1,0 +1,109 @@
+import { PanelSamples } from '../wire';
+import { IChartStore } from './chartTools';
+import { Charts } from './charts';
+import { h } from './dom';
+import { RunData } from './runData';
+import { samples } from './samples';
+import {
+  evaluations,
+  figures,
+  header,
+  logTail,
+  members,
+  messages,
+  outputs,
+  progress,
+  waterfall
+} from './sections';
+import { INotice, IPanelState } from './state';
+
+/** All that a panel draws besides the rows of its run. */
+export interface IPanelContent {
+  state: IPanelState;
+  log: string;
+  notice: INotice | null;
+  /** The samples that were asked for last, once they have come. */
+  samples: PanelSamples | null;
+}
+
+/** Done for the user of a panel; an action that is missing has no button. */
+export interface IPanelActions {
+  charts: IChartStore;
+  stop?: () => void;
+  /** Ask for the samples from this number on. */
+  askForSamples?: (first: number) => void;
+}
+
+const THEME = ['data-jp-theme-light', 'data-jp-theme-name', 'class'];
+
+/**
+ * The live panel of one run, the same in a notebook and in Lab: whoever feeds it writes rows into
+ * its data and calls `draw`, and gives all else to `show`.
+ */
+export class RunPanel {
+  constructor(host: HTMLElement, data: RunData, actions: IPanelActions) {
+    const charts = new Charts(data, actions.charts);
+    const messagesPart = messages();
+    const samplesPart = samples(actions.askForSamples);
+    const log = logTail();
+    const before = [header(actions.stop), progress(), figures()];
+    const after = [waterfall(), evaluations(), members()];
+    const last = outputs();
+    const parts = [
+      ...before,
+      messagesPart,
+      charts,
+      ...after,
+      samplesPart,
+      last,
+      log
+    ];
+    const elements = parts.map(({ element }) => element);
+    const root = h('section.run', { 'aria-label': 'Run' }, ...elements);
+    host.append(root);
+    this._charts = charts;
+    this._drawNow = () => {
+      const { state, notice } = this._content;
+      [...before, ...after, last].forEach(part => part.update(state));
+      messagesPart.update(state, notice);
+      samplesPart.update(state, this._content.samples);
+      log.update(this._content.log);
+      root.dataset.state = state.state ?? '';
+      root.dataset.steps = String(data.count);
+      charts.draw(state);
+    };
+    this._theme.observe(document.body, {
+      attributes: true,
+      attributeFilter: THEME
+    });
+    this.draw();
+  }
+
+  show(content: Partial<IPanelContent>): void {
+    Object.assign(this._content, content);
+    this.draw();
+  }
+
+  /** Draw with the next frame of the screen: many messages may come within one. */
+  draw(): void {
+    cancelAnimationFrame(this._frame);
+    this._frame = requestAnimationFrame(this._drawNow);
+  }
+
+  dispose(): void {
+    cancelAnimationFrame(this._frame);
+    this._theme.disconnect();
+    this._charts.dispose();
+  }
+
+  private _content: IPanelContent = {
+    state: {},
+    log: '',
+    notice: null,
+    samples: null
+  };
+  private _charts: Charts;
+  private _drawNow: () => void;
+  private _frame = 0;
+  private _theme = new MutationObserver(() => this._charts.redraw());
+}
