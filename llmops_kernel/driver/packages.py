@@ -58,7 +58,7 @@ _CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies|Cannot in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class PackageRequest:
     """What a run's config asks for."""
 
     packages: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Wanted:
     """A file, relative to the workspace."""
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> Wanted | None:
+    def of_config(cls, config: Mapping[str, Any]) -> PackageRequest | None:
         """Return what the config names; None for no packages."""
         packages = tuple(config.get("packages") or ())
         requirements = str(config.get("requirements") or "")
@@ -82,13 +82,13 @@ class Wanted:
         return json.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, text: str) -> Wanted:
+    def decode(cls, text: str) -> PackageRequest:
         values = json.loads(text)
         return cls(packages=tuple(values["packages"]), requirements=values["requirements"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laid:
+class PackageFolder:
     """A folder with the packages of a run."""
 
     folder: Path
@@ -114,12 +114,12 @@ class Stopped(Exception):
 
 
 def install(
-    wanted: Wanted,
+    wanted: PackageRequest,
     root: Path,
     *,
     workspace: Path,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Laid:
+) -> PackageFolder:
     """Install what is wanted below `root`, unless it is there; another process may be at it.
 
     Raises MissingDependencyError with pip's last lines, and Stopped.
@@ -136,7 +136,7 @@ def install(
             return _Installation(wanted, workspace, Path(name), have, is_stopped).into(folder)
 
 
-def use(laid: Laid) -> None:
+def use(laid: PackageFolder) -> None:
     """Make the packages importable in this process, and in the ones that it starts."""
     folder = str(laid.folder)
     site.addsitedir(folder)  # Appends it, and follows the .pth files of packages in it.
@@ -156,7 +156,7 @@ def prepare(spec: RunSpec) -> None:
     Where a fork cannot have them this driver starts once more as a plain interpreter; where they
     cannot be installed the run ends, and this process with it.
     """
-    wanted = Wanted.of_config(spec.config)
+    wanted = PackageRequest.of_config(spec.config)
     if wanted is None:
         return
     workspace = Path.cwd()
@@ -180,7 +180,7 @@ def prepare(spec: RunSpec) -> None:
     use(laid)
 
 
-def why_cold(laid: Laid, *, looked_for: Collection[str]) -> str:
+def why_cold(laid: PackageFolder, *, looked_for: Collection[str]) -> str:
     """Return why a forked process cannot have the packages; empty if it can.
 
     `looked_for`: modules that libraries have looked for and not found when they were loaded.
@@ -196,8 +196,8 @@ def why_cold(laid: Laid, *, looked_for: Collection[str]) -> str:
 
 
 def _journaled(
-    wanted: Wanted, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
-) -> Laid:
+    wanted: PackageRequest, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
+) -> PackageFolder:
     """Install them as a phase of the run; a failure or a stop is its end."""
     journal = open_journal(spec, "packages", logs=ray_logs(workspace))
     journal.emit(PhaseEvent(name="packages", state="begin", detail=wanted.text))
@@ -218,7 +218,7 @@ def _journaled(
     return laid
 
 
-def _about(laid: Laid) -> str:
+def _about(laid: PackageFolder) -> str:
     names = ", ".join(laid.installed) or "all are in the environment"
     how = "" if laid.is_new else " (already there)"
     return f"{names}{how}" + (f"; replaces {', '.join(laid.replaces)}" if laid.replaces else "")
@@ -230,7 +230,7 @@ def in_worker() -> None:
     if text:
         workspace = Path.cwd()
         link_assets(workspace)
-        use(install(Wanted.decode(text), cluster_folder(workspace), workspace=workspace))
+        use(install(PackageRequest.decode(text), cluster_folder(workspace), workspace=workspace))
 
 
 def cluster_folder(workspace: Path) -> Path:
@@ -250,13 +250,13 @@ def without_secrets(text: str) -> str:
 class _Installation:
     """One run of pip: which packages are missing, and then exactly those into a folder."""
 
-    wanted: Wanted
+    wanted: PackageRequest
     workspace: Path
     scratch: Path
     have: Mapping[str, str]
     is_stopped: Callable[[], bool]
 
-    def into(self, folder: Path) -> Laid:
+    def into(self, folder: Path) -> PackageFolder:
         items, replaces = self._missing()
         if fixed := [one for one in replaces if one.split()[0] in _NEVER_REPLACED]:
             raise MissingDependencyError(
@@ -272,7 +272,7 @@ class _Installation:
         (target / _MARK).write_text(json.dumps(mark))
         shutil.rmtree(folder, ignore_errors=True)
         target.rename(folder)
-        return Laid(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
+        return PackageFolder(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
 
     def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return what is not installed, as pip reports it, and what of it replaces another."""
@@ -414,7 +414,7 @@ def _lines(file: Path) -> list[str]:
         ) from None
 
 
-def _key(wanted: Wanted, workspace: Path, have: Mapping[str, str]) -> str:
+def _key(wanted: PackageRequest, workspace: Path, have: Mapping[str, str]) -> str:
     """Return a name of the content: the lines, the interpreter, the platform, the environment.
 
     Also what is in a package of the workspace: its name and version stay while it is worked on.
@@ -474,12 +474,14 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _laid(folder: Path) -> Laid | None:
+def _laid(folder: Path) -> PackageFolder | None:
     try:
         mark = json.loads((folder / _MARK).read_text())
     except (OSError, ValueError):
         return None
-    return Laid(folder=folder, installed=tuple(mark["installed"]), replaces=tuple(mark["replaces"]))
+    return PackageFolder(
+        folder=folder, installed=tuple(mark["installed"]), replaces=tuple(mark["replaces"])
+    )
 
 
 @contextmanager

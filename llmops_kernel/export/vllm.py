@@ -36,7 +36,7 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True)
-class Served:
+class EngineArguments:
     """What an engine is told, by the names of vLLM's engine arguments."""
 
     model: str
@@ -67,7 +67,9 @@ def write_vllm(job: ExportJob, located: Located, folder: Path, progress: Progres
     return ExportLine(kind="done", notes=notes, command=command)
 
 
-def write_served(job: ExportJob, located: Located, folder: Path, progress: Progress) -> Served:
+def write_served(
+    job: ExportJob, located: Located, folder: Path, progress: Progress
+) -> EngineArguments:
     """Write merged weights, or the adapter beside its base; return what an engine is told."""
     common: dict[str, Any] = {"trust_remote_code": job.source.trust_remote_code}
     if not (job.keep_adapter and located.is_adapter):
@@ -75,14 +77,14 @@ def write_served(job: ExportJob, located: Located, folder: Path, progress: Progr
         config = _config(folder)
         dtype = str(config.get("dtype") or "auto")
         length = _length(job, config)
-        return Served(".", None, dtype, length, notes=notes, **common)
+        return EngineArguments(".", None, dtype, length, notes=notes, **common)
     adapter = folder / "adapter"
     write_adapter(job, located, adapter, progress)
     (adapter / "README.md").rename(folder / "README.md")
     if (adapter / _TEMPLATE).exists():
         shutil.copyfile(adapter / _TEMPLATE, folder / _TEMPLATE)
     model, config = _base(located, folder, progress)
-    return Served(
+    return EngineArguments(
         model,
         job.source.revision if model == located.base else None,
         stored_dtype(located) if job.dtype == "auto" else job.dtype,
@@ -94,7 +96,7 @@ def write_served(job: ExportJob, located: Located, folder: Path, progress: Progr
     )
 
 
-def serve_script(job: ExportJob, served: Served, *, has_template: bool) -> str:
+def serve_script(job: ExportJob, served: EngineArguments, *, has_template: bool) -> str:
     """Return a script that serves the folder it is in, on this machine only."""
     length = "" if served.max_model_len is None else str(served.max_model_len)
     options: list[Sequence[str]] = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score.config import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.place import room_of
+from llmops_kernel.driver.queue.place import capacity_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
@@ -126,7 +126,7 @@ class Scoring:
     def _setup(self, columns: Any) -> ScorerSetup:
         import ray
 
-        room = room_of(self._spec)
+        room = capacity_of(self._spec)
         is_one = len(ray.nodes()) == 1 and not room.grows
         self._report.phase("model", "begin")
         adapter = adapter_folder(self._spec, self._config.model.adapter)

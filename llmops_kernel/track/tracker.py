@@ -34,7 +34,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredCheckpoint:
     """A checkpoint in the run's folder."""
 
     path: Path
@@ -58,8 +58,8 @@ class Worker(Protocol):
 
     def host_memory_bytes(self) -> int | None: ...
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
-    def newest_checkpoint(self) -> Kept | None: ...
-    def agreed_checkpoint(self) -> Kept | None:
+    def newest_checkpoint(self) -> StoredCheckpoint | None: ...
+    def agreed_checkpoint(self) -> StoredCheckpoint | None:
         """Return the newest one that rank 0 sees, on each rank. Called equally often on all."""
 
     def start_facts(self) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
     from deepspeed.accelerator import get_accelerator
 
     with _locked(folder):
-        for left in folder.glob("*/lock"):
-            left.unlink(missing_ok=True)
+        for stale_lock in folder.glob("*/lock"):
+            stale_lock.unlink(missing_ok=True)
         with nullcontext() if is_compiled(names, folder=folder) else marked(folder):
             for name in names:
                 builder = get_accelerator().create_op_builder(name)

@@ -103,9 +103,9 @@ class DivergenceGuard:
             )
         )
 
-    def _error(self, what: str) -> DivergedError:
+    def _error(self, problem: str) -> DivergedError:
         return DivergedError(
-            f"{what} The model was not exported.",
+            f"{problem} The model was not exported.",
             remedy=f"{self._advice()}: `llmops resubmit {self._context.run_id}"
             f" optimizer.learning_rate={self._config.optimizer.learning_rate / 10:g}`",
         )

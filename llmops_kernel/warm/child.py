@@ -31,7 +31,7 @@ _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Birth:
+class ChildStart:
     """What a child starts from."""
 
     plan: Plan
@@ -39,7 +39,7 @@ class Birth:
     fds: tuple[int, ...]
 
 
-def live(birth: Birth, base: Base) -> int:
+def live(birth: ChildStart, base: Base) -> int:
     """Become that interpreter, run its program, and return its exit status.
 
     The caller passes the status to sys.exit, so that the process ends as an interpreter does.
@@ -94,7 +94,7 @@ def _die_with_launcher(control: socket.socket) -> None:
             os._exit(0)  # It closed in between.
 
 
-def _take_over(birth: Birth, base: Base) -> None:
+def _take_over(birth: ChildStart, base: Base) -> None:
     request, plan = birth.request, birth.plan
     _take_limits(request["pid"])
     os.umask(request["umask"])

@@ -58,7 +58,7 @@ def _report() -> dict[str, Any]:
     return WarmFolder(Path(folder)).read_report() if folder else {}
 
 
-def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:
+def kept_tokenizer(wanted: kept_tokenizers.TokenizerRequest) -> Any:
     """Return the tokenizer if the fork server had loaded it before the fork, else None.
 
     It is the process's own, and is returned once.
@@ -66,7 +66,7 @@ def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:
     return kept_tokenizers.take(wanted) if start_report()[0] else None
 
 
-def keep_tokenizer(wanted: kept_tokenizers.Wanted) -> None:
+def keep_tokenizer(wanted: kept_tokenizers.TokenizerRequest) -> None:
     """Ask the node's fork server to load a tokenizer for the next runs; does not wait for it."""
     if folder := os.environ.get(DIR_ENV_VAR):
         kept_tokenizers.ask(folder, wanted)

@@ -35,7 +35,7 @@ _SEND_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class TokenizerRequest:
     """A tokenizer, as a run loads it."""
 
     model: str
@@ -64,19 +64,19 @@ class Wanted:
 
 @dataclass(kw_only=True)
 class _Kept:
-    wanted: Wanted
+    wanted: TokenizerRequest
     tokenizer: Any
     used_s: float
     """Unix time at which a run last asked for it."""
 
 
-def take(wanted: Wanted) -> Any:
+def take(wanted: TokenizerRequest) -> Any:
     """In a fork: return the kept tokenizer, once; None if its files are not what they were."""
     kept = _all().pop(wanted.key, None)
     return kept.tokenizer if kept is not None and kept.wanted.facts == wanted.facts else None
 
 
-def ask(folder: str, wanted: Wanted) -> None:
+def ask(folder: str, wanted: TokenizerRequest) -> None:
     """Name a tokenizer to the server of a warm folder. No answer is waited for, no error raised."""
     request = marshal.dumps({"kind": "keep", **asdict(wanted)})
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
@@ -85,25 +85,25 @@ def ask(folder: str, wanted: Wanted) -> None:
         channel.sendall(len(request).to_bytes(4, "big") + request)
 
 
-def wanted_of(request: dict[str, Any]) -> Wanted:
+def tokenizer_request(request: dict[str, Any]) -> TokenizerRequest:
     """Raises KeyError or TypeError for what is no such request."""
-    return Wanted(**{name: request[name] for name in Wanted.__annotations__})
+    return TokenizerRequest(**{name: request[name] for name in TokenizerRequest.__annotations__})
 
 
-def is_kept(wanted: Wanted) -> bool:
+def is_kept(wanted: TokenizerRequest) -> bool:
     """In the server: return whether it is kept already, from the same files."""
     kept = _all().get(wanted.key)
     return kept is not None and kept.wanted.facts == wanted.facts
 
 
-def mark_used(wanted: Wanted) -> None:
+def mark_used(wanted: TokenizerRequest) -> None:
     """In the server: make one that is kept the last to be let go."""
     kept = _all()
     kept[wanted.key] = one = kept.pop(wanted.key)
     one.used_s = time.time()
 
 
-def can_keep(wanted: Wanted) -> bool:
+def can_keep(wanted: TokenizerRequest) -> bool:
     """In the server: return whether the libraries are preloaded and there is memory for it."""
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
@@ -112,14 +112,14 @@ def can_keep(wanted: Wanted) -> bool:
     )
 
 
-def is_harmless(wanted: Wanted) -> bool:
+def is_harmless(wanted: TokenizerRequest) -> bool:
     """In a child of the server: load it, and return whether the server may."""
     signal.alarm(_TRIAL_S)
     before = _threads(), _packages()
     return _load(wanted) is not None and (_threads(), _packages()) == before
 
 
-def keep(wanted: Wanted) -> None:
+def keep(wanted: TokenizerRequest) -> None:
     """In the server: load it, and let go of what was used least."""
     kept = _all()
     kept.pop(wanted.key, None)
@@ -161,7 +161,7 @@ def _size() -> int:
     return sum(one.wanted.num_bytes for one in _all().values())
 
 
-def _load(wanted: Wanted) -> Any:
+def _load(wanted: TokenizerRequest) -> Any:
     """Return the tokenizer; None if it cannot be loaded, or its files are not what they were."""
     if not _is_same(wanted):
         return None
@@ -175,7 +175,7 @@ def _load(wanted: Wanted) -> Any:
     return found if _is_same(wanted) else None
 
 
-def _is_same(wanted: Wanted) -> bool:
+def _is_same(wanted: TokenizerRequest) -> bool:
     try:
         return facts_of(wanted.folder) == wanted.facts
     except OSError:

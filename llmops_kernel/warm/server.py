@@ -68,14 +68,14 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
         self._waiting: list[_Caller] = []  # Callers without a child.
-        self._trials: dict[int, kept_tokenizers.Wanted] = {}  # By child pid.
+        self._trials: dict[int, kept_tokenizers.TokenizerRequest] = {}  # By child pid.
         self._look_s = 0.0
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
         self._listening = _listen(folder)
 
-    def serve(self) -> child.Birth | None:
+    def serve(self) -> child.ChildStart | None:
         """Serve requests.
 
         Returns in each child what it has to become, and None when the server ends.
@@ -153,7 +153,7 @@ class Server:
         self._waiting.append(caller)
         self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))
 
-    def _heard(self, caller: _Caller) -> child.Birth | None:
+    def _heard(self, caller: _Caller) -> child.ChildStart | None:
         try:
             data, ancillary, _, _ = caller.channel.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4))
         except (BlockingIOError, InterruptedError):
@@ -176,7 +176,7 @@ class Server:
             return None
         return None if request is None or caller.pid else self._answer(caller, request)
 
-    def _answer(self, caller: _Caller, request: dict[str, Any]) -> child.Birth | None:
+    def _answer(self, caller: _Caller, request: dict[str, Any]) -> child.ChildStart | None:
         if request["kind"] == "status":
             _send(caller.channel, marshal.dumps(("status", self._status())))
             self._forget(caller)
@@ -184,7 +184,7 @@ class Server:
         if request["kind"] == "keep":
             self._forget(caller)
             with contextlib.suppress(KeyError, TypeError, ValueError):  # It is not understood.
-                self._try(kept_tokenizers.wanted_of(request))
+                self._try(kept_tokenizers.tokenizer_request(request))
             return None
         if len(caller.fds) != _FDS:
             self._forget(caller)
@@ -199,7 +199,7 @@ class Server:
             return self._fork(caller, wanted, request)
         return None
 
-    def _try(self, wanted: kept_tokenizers.Wanted) -> None:
+    def _try(self, wanted: kept_tokenizers.TokenizerRequest) -> None:
         """Have a child try what this process is to load: `_signalled` sees how it ended.
 
         One that is kept already is only marked as used.
@@ -224,7 +224,9 @@ class Server:
             finally:
                 os._exit(0 if harmless else 1)
 
-    def _fork(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth | None:
+    def _fork(
+        self, caller: _Caller, wanted: Plan, request: dict[str, Any]
+    ) -> child.ChildStart | None:
         # A signal to the child stays pending until the child has that signal's handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -251,9 +253,9 @@ class Server:
         _send(caller.channel, marshal.dumps(("refused", why)))
         self._forget(caller)
 
-    def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth:
+    def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.ChildStart:
         self._leave(caller)
-        return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
+        return child.ChildStart(plan=wanted, request=request, fds=tuple(caller.fds))
 
     def _leave(self, caller: _Caller | None) -> None:
         """Close all of the server in a child, except what its caller has sent."""

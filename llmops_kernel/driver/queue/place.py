@@ -15,7 +15,7 @@ _OTHER = "other work"
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePosition:
     reason: str
     place: int | None = None
     """1 for the run whose turn it is; None where there is no order."""
@@ -23,16 +23,16 @@ class Place:
     """How many runs wait for some of the same resources, this one included."""
 
 
-def find_place(use: ClusterUse) -> Place | None:
+def find_place(use: ClusterUse) -> QueuePosition | None:
     """Return what this job's requests wait for; None if Ray does not report that they wait."""
     own = [one for one in use.requests if one.job == use.own_job]
     waiting = [one for one in own if one.state == "waits"]
     if waiting:
-        return Place(_reason(waiting, use))
+        return QueuePosition(_reason(waiting, use))
     # Ray does not say of an actor whether it waits for resources or for its process.
     starting = [one for one in own if one.state == "starts"]
     if starting and _cannot_have_started(add(one.amounts for one in starting), use):
-        return Place(_reason(starting, use))
+        return QueuePosition(_reason(starting, use))
     return None
 
 
@@ -115,7 +115,7 @@ def _amount(amount: float, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Room:
+class ClusterCapacity:
     """Resources by Ray's names: `{"CPU": 2.0, "GPU": 1.0}`."""
 
     total: Mapping[str, float]
@@ -135,16 +135,16 @@ class Room:
         return "use a larger cluster"
 
 
-def room_of(spec: RunSpec) -> Room:
+def capacity_of(spec: RunSpec) -> ClusterCapacity:
     """Ask Ray, which this process is connected to."""
     import ray
 
     now = ray.cluster_resources()
     if spec.most_resources is None:
-        return Room(now)
+        return ClusterCapacity(now)
     # A bound that was raised since the submission is seen in what there is.
     most = {name: max(now.get(name, 0.0), one) for name, one in spec.most_resources.items()}
-    return Room(now | most, grows=True)
+    return ClusterCapacity(now | most, grows=True)
 
 
 # --- Who uses a cluster's resources and what waits for them, as Ray's control plane has it ---

@@ -14,7 +14,7 @@ from llmops_kernel.driver import kv_store
 from llmops_kernel.driver.queue.place import (
     Amounts,
     ClusterUse,
-    Place,
+    QueuePosition,
     add,
     amounts_words,
     find_place,
@@ -52,7 +52,7 @@ class QueueWatch:
         self._turn = turn or (Turn(run, look=self._look) if run else None)
         self._first_s, self._period_s = first_s, period_s
         self._lock = threading.Lock()
-        self._written: Place | None = None
+        self._written: QueuePosition | None = None
         self._ended = threading.Event()
         self._ended.set()
 
@@ -112,12 +112,12 @@ class QueueWatch:
             with contextlib.suppress(Exception):  # A ticket of a driver that has ended counts not.
                 self._turn.leave()
 
-    def _place(self) -> Place | None:
+    def _place(self) -> QueuePosition | None:
         """Return what the request waits for in Ray, with this run's place among those that wait."""
         use = self._look()
         found = find_place(use)
         order = self._turn.place(use) if found is not None and self._turn is not None else None
-        return found if found is None or order is None else Place(found.reason, *order)
+        return found if found is None or order is None else QueuePosition(found.reason, *order)
 
     def _run(self, ended: threading.Event) -> None:
         wait_s = self._first_s
@@ -130,7 +130,7 @@ class QueueWatch:
                 if not ended.is_set():
                     self._write(place)
 
-    def _write(self, place: Place | None) -> None:
+    def _write(self, place: QueuePosition | None) -> None:
         with self._lock:
             was, self._written = self._written, place
             if place == was:
@@ -213,7 +213,7 @@ class Turn:
         if name:
             self._store.delete(name)
 
-    def waits_behind(self) -> Place | None:
+    def waits_behind(self) -> QueuePosition | None:
         """Return the place of this run while an earlier one must come first; None if it may ask."""
         tickets = self._tickets()
         own = next((one for one in tickets if self._is_own(one)), None)
@@ -229,7 +229,7 @@ class Turn:
         ]
         if not before or _fits(add(one.wanted for one in [*before, own]), use.free):
             return None
-        return Place(_reason(own, before[0]), alike.index(own) + 1, len(alike))
+        return QueuePosition(_reason(own, before[0]), alike.index(own) + 1, len(alike))
 
     def place(self, use: ClusterUse) -> tuple[int, int] | None:
         """Return this run's place and how many wait for some of the same; None without a ticket."""

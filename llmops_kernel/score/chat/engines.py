@@ -37,7 +37,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ModelTurn:
     """One model of the turn, ready to be asked."""
 
     name: str
@@ -48,7 +48,7 @@ class Asked:
     prompt: Prompt
 
 
-def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[Asked]:
+def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
     """Return what each model is asked, and in which engine. Raises DataError."""
     found = []
     python = python_of(spec.cache_root)
@@ -63,7 +63,7 @@ def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[
         )
         choice = engine_choice(spec, row, num_gpus=num_gpus, num_nodes=1, score_python=python)
         job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
-        asked = Asked(
+        asked = ModelTurn(
             name=one.name,
             deployment=choice.deployment,
             words=choice.words,
@@ -80,9 +80,9 @@ def _prompt(one: ChatModel, *, template: bool) -> Prompt:
     return "".join(message.content for message in one.messages)
 
 
-def by_engine(models: Sequence[Asked]) -> list[list[Asked]]:
+def by_engine(models: Sequence[ModelTurn]) -> list[list[ModelTurn]]:
     """Return the models that share an engine together: a base model and its adapter do."""
-    groups: dict[str, list[Asked]] = {}
+    groups: dict[str, list[ModelTurn]] = {}
     for one in models:
         groups.setdefault(one.deployment.name(0), []).append(one)
     return list(groups.values())

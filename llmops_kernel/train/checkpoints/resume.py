@@ -48,13 +48,13 @@ def resume_path(context: WorkerContext, *, view_s: float = view.VIEW_S) -> Path 
 
 def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | None:
     while True:
-        chosen = from_main(_choose(context, folder) if context.is_main else _Choice())
-        if chosen.error:
-            raise _not_resumed(chosen.error)
-        if not chosen.name:
+        choice = from_main(_choose(context, folder) if context.is_main else _Choice())
+        if choice.error:
+            raise _not_resumed(choice.error)
+        if not choice.name:
             return None
-        path = folder / chosen.name
-        problems = gather(view.wait_for(path, chosen.sizes, view_s=view_s))
+        path = folder / choice.name
+        problems = gather(view.wait_for(path, choice.sizes, view_s=view_s))
         if any(problems):
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
             raise view.other_view(path, rank=rank, problem=problem)
@@ -72,11 +72,11 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
 def _choose(context: WorkerContext, folder: Path) -> _Choice:
     """Return rank 0's choice; newer damaged ones are reported and no longer count."""
     try:
-        for found in reversed(checkpoint.marked(folder)):
-            damage = checkpoint.size_damage(found.path)
+        for candidate in reversed(checkpoint.marked(folder)):
+            damage = checkpoint.size_damage(candidate.path)
             if not damage:
-                return _Choice(found.path.name, view.sizes(found.path))
-            if error := _leave_out(context, found.path, damage):
+                return _Choice(candidate.path.name, view.sizes(candidate.path))
+            if error := _leave_out(context, candidate.path, damage):
                 return _Choice(error=error)
     except (OSError, ValueError) as error:
         return _Choice(error=str(error))

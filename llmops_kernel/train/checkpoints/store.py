@@ -113,12 +113,12 @@ def _merged(parts: Iterable[dict[str, checkpoint.Entry]]) -> dict[str, checkpoin
     """Return all nodes' files. One that two nodes wrote differently is left out: the bucket has
     the one that came last, whichever that was.
     """
-    found: dict[str, checkpoint.Entry] = {}
+    entries: dict[str, checkpoint.Entry] = {}
     unclear = set()
     for name, entry in (item for files in parts for item in files.items()):
-        if found.setdefault(name, entry) != entry:
+        if entries.setdefault(name, entry) != entry:
             unclear.add(name)
-    return {name: entry for name, entry in found.items() if name not in unclear}
+    return {name: entry for name, entry in entries.items() if name not in unclear}
 
 
 def _complete(

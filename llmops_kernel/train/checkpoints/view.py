@@ -22,19 +22,19 @@ def sizes(path: Path) -> Sizes:
     return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
 
 
-def wait_for(path: Path, chosen: Sizes, *, view_s: float) -> str:
+def wait_for(path: Path, expected: Sizes, *, view_s: float) -> str:
     """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
     deadline_s = time.monotonic() + view_s
-    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
+    while (problem := _problem(path, expected)) and time.monotonic() < deadline_s:
         time.sleep(_LOOK_S)
     return problem
 
 
-def _problem(path: Path, chosen: Sizes) -> str:
+def _problem(path: Path, expected: Sizes) -> str:
     if checkpoint.token(path) is None:
         return f"has no complete {path.name}"
     try:
-        if sizes(path) != chosen:
+        if sizes(path) != expected:
             return f"has another writing of {path.name}"
     except (OSError, ValueError) as error:
         return str(error)

@@ -127,5 +127,5 @@ def is_mixture_streamed(
         return False
     splits = [(source.path, source.train_split or "train") for source in data.sources]
     sizes = [bytes_of(path, roots, split) for path, split in splits]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and sum(known) > large_bytes
+    known_sizes = [size for size in sizes if size is not None]
+    return len(known_sizes) == len(sizes) and sum(known_sizes) > large_bytes

@@ -62,9 +62,9 @@ def open_rows(
     if path is not None:
         return _from_folder(path, split) if path.is_dir() else _from_file(path, source, broken)
     if _looks_like_file(source):
-        looked = ", ".join(str(root) for root in roots)
+        searched = ", ".join(str(root) for root in roots)
         raise DataError(
-            f"Data file {source!r} does not exist (looked in {looked}).",
+            f"Data file {source!r} does not exist (looked in {searched}).",
             remedy="check data.train and data.eval; relative paths start at the workspace folder",
         )
     return _from_hub(source, split)
@@ -107,8 +107,8 @@ def json_row(line: bytes, number: int | str, source: str) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        what, remedy = not_json(line, error)
-        raise DataError(f"{source}, row {number}: {what}.", remedy=remedy) from error
+        problem, remedy = not_json(line, error)
+        raise DataError(f"{source}, row {number}: {problem}.", remedy=remedy) from error
     if not isinstance(row, dict):
         raise DataError(
             f"{source}, row {number}: a {type(row).__name__} where an object is needed.",

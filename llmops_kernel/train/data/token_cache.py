@@ -51,11 +51,11 @@ class TokenCache:
         try:
             # Not as a path: numpy leaves the file open when it is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                found = _from_arrays(arrays)
+                rows = _from_arrays(arrays)
             os.utime(path)
         except Exception:  # An archive with wrong bytes raises many unrelated types.
             return None
-        return found
+        return rows
 
     def write(self, key: str, rows: Tokenised) -> None:
         """Keep the rows. A disk that is full or read-only costs the next run time, nothing else."""
@@ -111,8 +111,8 @@ class KeyOf:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             return None  # Whoever reads the rows reports it.
-        whole = {**self._rest, "content": content, "tokenizer": tokenizer, "code": _code()}
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        facts = {**self._rest, "content": content, "tokenizer": tokenizer, "code": _code()}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def key_of(self, formatted: Iterable[Row | DataError], unreadable: Sequence[str]) -> str | None:
         """The key of rows as a hook has formatted them: which code did it does not matter.
@@ -134,9 +134,9 @@ class KeyOf:
         tokenizer = fingerprint(self._tokenizer) if size >= _WORTH_BYTES else None
         if tokenizer is None:
             return None
-        whole = {**self._rest, "rows": sha.hexdigest(), "unreadable": list(unreadable)}
-        whole |= {"tokenizer": tokenizer, "code": _code()}
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        facts = {**self._rest, "rows": sha.hexdigest(), "unreadable": list(unreadable)}
+        facts |= {"tokenizer": tokenizer, "code": _code()}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def unchanged(self) -> bool:
         """Whether the file is still the one whose key was asked for."""
@@ -239,6 +239,6 @@ def _from_arrays(arrays: Any) -> Tokenised:
         num_apart=int(facts["num_apart"]),
         num_chats=int(facts["num_chats"]),
         is_kept=True,
-        uses={Use(name, what): int(count) for name, what, count in facts["uses"]},
+        uses={Use(name, use): int(count) for name, use, count in facts["uses"]},
         unused=tuple(facts["unused"]),
     )

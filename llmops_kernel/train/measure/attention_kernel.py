@@ -31,10 +31,10 @@ def kernel_words(model: Any, names: str, dtype: str, device: torch.device) -> st
         return f"{names} ({_installed(_PACKAGES[names])})"
     if names != "sdpa":
         return names
-    chosen = sdpa_choices(_config(model), getattr(torch, dtype), device)
-    if chosen is None:
+    choices = sdpa_choices(_config(model), getattr(torch, dtype), device)
+    if choices is None:
         return "sdpa"
-    plain, masked = chosen
+    plain, masked = choices
     return f"sdpa ({plain})" if plain == masked else f"sdpa ({plain}; {masked} with a mask)"
 
 
@@ -44,12 +44,12 @@ def kernels(model: Any, names: str, dtype: str, device: torch.device) -> Kernels
         return EAGER
     if names in _PACKAGES:
         return Kernels(*[Kernel("own", recomputes=True)] * 2)
-    chosen = None
+    choices = None
     if names == "sdpa":
-        chosen = sdpa_choices(_config(model), getattr(torch, dtype), device)
-    if chosen is None or not set(chosen) <= {"math", *_FUSED}:
+        choices = sdpa_choices(_config(model), getattr(torch, dtype), device)
+    if choices is None or not set(choices) <= {"math", *_FUSED}:
         return None
-    plain, masked = (name in _FUSED for name in chosen)
+    plain, masked = (name in _FUSED for name in choices)
     # PyTorch's math kernel and each kernel with a mask compute the whole square.
     return Kernels(
         plain=Kernel("earlier" if plain else "square", recomputes=plain),
@@ -72,8 +72,8 @@ def sdpa_choices(config: Any, dtype: torch.dtype, device: torch.device) -> tuple
     shape = (1, heads, _LENGTH, size)
     query = torch.empty(shape, dtype=dtype, device=device, requires_grad=True)
     mask = torch.ones(1, 1, _LENGTH, _LENGTH, dtype=torch.bool, device=device)
-    found = (getattr(settings, name, None) for name in ("attention_dropout", "attn_pdrop"))
-    dropout = max(float(one or 0.0) for one in found)
+    rates = (getattr(settings, name, None) for name in ("attention_dropout", "attn_pdrop"))
+    dropout = max(float(rate or 0.0) for rate in rates)
     try:
         plain = choose(query, query, query, None, dropout, True)
         masked = choose(query, query, query, mask, dropout, False)

@@ -141,7 +141,7 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
     Only a model of the libraries' own modules: others may multiply what no config says.
     """
     libraries = ("torch.nn.", "transformers.", "peft.")
-    if not all(type(one).__module__.startswith(libraries) for one in network.modules()):
+    if not all(type(module).__module__.startswith(libraries) for module in network.modules()):
         return None
     flops_of = describe_model(network).flops_of
     if flops_of is None:
@@ -158,9 +158,9 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
 def _head_flops(network: Any) -> float:
     """FLOPs of one token's logits, with their gradients."""
     return sum(
-        2.0 * (3 if one.requires_grad else 2) * shape_of(one).numel()
-        for one in network.get_output_embeddings().parameters()
-        if len(shape_of(one)) == 2
+        2.0 * (3 if parameter.requires_grad else 2) * shape_of(parameter).numel()
+        for parameter in network.get_output_embeddings().parameters()
+        if len(shape_of(parameter)) == 2
     )
 
 
@@ -181,7 +181,7 @@ class WorkFile:
         """Return the count that was checked; None where there is none."""
         try:
             fields = json.loads(self._file.read_text())
-            attention = tuple(AttentionWork(**one) for one in fields.pop("attention"))
+            attention = tuple(AttentionWork(**layer) for layer in fields.pop("attention"))
             return ModelWork(**fields, attention=attention)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -208,8 +208,8 @@ def work_key(model: nn.Module, *, checkpointing: bool) -> str:
         facts.append(f"{path}:{type(module).__module__}.{type(module).__qualname__}")
         # Of the module alone; `named_parameters` would take several times as long.
         facts += [
-            f"{name}:{tuple(shape_of(one))}:{one.requires_grad}"
-            for name, one in module._parameters.items()
-            if one is not None
+            f"{name}:{tuple(shape_of(parameter))}:{parameter.requires_grad}"
+            for name, parameter in module._parameters.items()
+            if parameter is not None
         ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]

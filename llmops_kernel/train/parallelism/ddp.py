@@ -36,4 +36,4 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
 
 
 def trained(trainer: Any) -> list[Any]:
-    return [one for group in trainer.optimizer.param_groups for one in group["params"]]
+    return [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]

@@ -59,17 +59,17 @@ def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[Train
     if config.model.dtype != AUTO:
         return config, ""
     device = _slowest_gpu(context) if context.use_gpu else cpu_facts()
-    chosen = choose_dtype(AUTO, device, trains=True)
+    precision = choose_dtype(AUTO, device, trains=True)
     if config.performance.tf32:
-        chosen = Precision("float32", "performance.tf32 is for float32 products")
-    if config.model.attention.startswith("flash") and chosen.dtype != "bfloat16":
+        precision = Precision("float32", "performance.tf32 is for float32 products")
+    if config.model.attention.startswith("flash") and precision.dtype != "bfloat16":
         raise ConfigError(
             f"{config.model.attention} computes in bfloat16 only, and model.dtype=auto is"
-            f" {chosen.words} here.",
+            f" {precision.words} here.",
             remedy="set model.attention=sdpa",
         )
-    model = config.model.model_copy(update={"dtype": chosen.dtype})
-    return config.model_copy(update={"model": model}), chosen.words
+    model = config.model.model_copy(update={"dtype": precision.dtype})
+    return config.model_copy(update={"model": model}), precision.words
 
 
 def _slowest_gpu(context: WorkerContext) -> DeviceFacts:
@@ -84,11 +84,11 @@ def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:
 
     Raises ConfigError when the config wants some that are not there.
     """
-    wanted, dtype = config.performance.matmul, config.model.dtype
+    setting, dtype = config.performance.matmul, config.model.dtype
     matmul.bound_caches()
-    if wanted == "torch" or (wanted == "auto" and not config.performance.automatic):
+    if setting == "torch" or (setting == "auto" and not config.performance.automatic):
         return ""
-    if wanted == "auto" and (use_gpu or dtype != "float32" or not matmul.gains()):
+    if setting == "auto" and (use_gpu or dtype != "float32" or not matmul.gains()):
         return ""
     if use_gpu:
         raise ConfigError(
@@ -98,7 +98,7 @@ def choose_products(config: TrainingConfig, *, use_gpu: bool) -> str:
     if matmul.install():
         why = "AVX-512 on an AMD processor" if matmul.gains() else "as configured"
         return f"matrix products by oneDNN ({why})"
-    if wanted == "auto":
+    if setting == "auto":
         return ""
     raise ConfigError(
         "performance.matmul=onednn: this PyTorch has no oneDNN product of float32 matrices.",
@@ -115,7 +115,7 @@ def choose(
     use_gpu: bool,
 ) -> Chosen:
     """Return what is safe and useful for this model and data. Raises ConfigError."""
-    wanted, words = config.performance, [products] if products else []
+    performance, words = config.performance, [products] if products else []
     settings = getattr(_bare(network), "config", None)
     if attention := getattr(settings, "_attn_implementation", None):
         words.append(f"attention {attention}")
@@ -124,21 +124,21 @@ def choose(
     groups = groups_by_length(config)
     if groups:
         words.append("rows of like length in one micro batch")
-    if wanted.padding_free:  # That it keeps rows apart is checked once the engine is ready.
+    if performance.padding_free:  # That it keeps rows apart is checked once the engine is ready.
         words.append("no padding")
     words += [
         text
         for text, is_on in (
-            ("fused loss by Liger", wanted.fused_loss),
-            ("compiled", wanted.compile),
-            ("TF32", wanted.tf32),
+            ("fused loss by Liger", performance.fused_loss),
+            ("compiled", performance.compile),
+            ("TF32", performance.tf32),
         )
         if is_on
     ]
     return Chosen(
         label_logits=by_label,
         group_by_length=groups,
-        padding_free=wanted.padding_free,
+        padding_free=performance.padding_free,
         pad_to_multiple_of=width_multiple(use_gpu=use_gpu),
         words=tuple(filter(None, words)),
     )
@@ -149,13 +149,13 @@ def _label_logits(
 ) -> tuple[bool, str]:
     """Return whether logits are computed at labels only, and why. Raises ConfigError."""
     performance = config.performance
-    wanted = performance.logits
-    if wanted == "all" or (wanted == "auto" and not performance.automatic):
+    setting = performance.logits
+    if setting == "all" or (setting == "auto" and not performance.automatic):
         return False, ""
     if performance.fused_loss or performance.compile:
         return False, ""  # Liger stores no logits; a compiled model wants equal shapes.
     hindrance = label_logits_hindrance(network)
-    if wanted == "labels":
+    if setting == "labels":
         if hindrance:
             raise ConfigError(
                 f"performance.logits=labels does not work with this model: {hindrance}.",
@@ -239,10 +239,10 @@ class Grouping:
 
 def groups_by_length(config: TrainingConfig) -> bool:
     """Return whether a run groups: several micro batches in a step, and `performance` allows it."""
-    wanted, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
-    if wanted == "auto":
+    setting, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
+    if setting == "auto":
         return config.performance.automatic and several
-    return wanted and several
+    return setting and several
 
 
 def by_length(batches: Sequence[Sequence[R]]) -> list[list[R]]:

@@ -28,8 +28,8 @@ def newest_step(spec: RunSpec) -> int:
     if bucket is not None:
         stored = bucket.newest()
         return stored.step if stored else 0
-    found = checkpoint.latest(run_folder(spec).checkpoints)
-    return found.step if found else 0
+    newest = checkpoint.latest(run_folder(spec).checkpoints)
+    return newest.step if newest else 0
 
 
 def _node_id() -> str:

@@ -50,9 +50,9 @@ def make_trainer(
 def _warning(lacking: list[str]) -> WarningEvent:
     import ray
 
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    omitted = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return WarningEvent(
-        message=f"Ray {ray.__version__} has no {lacking[0]}{more}, so the stock TorchTrainer is"
+        message=f"Ray {ray.__version__} has no {lacking[0]}{omitted}, so the stock TorchTrainer is"
         " used: the run starts slower, and Ray also restarts it after an error in the code.",
         remedy=f"use Ray {compat.CHECKED_ON} in the cluster's image",
     )
@@ -173,9 +173,9 @@ class QueueCallback(WorkerGroupCallback):
         self._queue = queue
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        one = worker_group_context.resources_per_worker
+        per_worker = worker_group_context.resources_per_worker
         count = worker_group_context.num_workers
-        if not self._queue.begin({name: amount * count for name, amount in one.items()}):
+        if not self._queue.begin({name: amount * count for name, amount in per_worker.items()}):
             raise RuntimeError("the run was stopped while it waited for its turn")
 
     def after_worker_group_start(self, worker_group: Any) -> None:

@@ -20,10 +20,10 @@ _open: list[Any] = []
 
 def listen() -> socket.socket:
     """Return a listening socket of this machine; who connects early waits."""
-    found = socket.socket()
-    found.bind((loopback.ADDRESS, 0))
-    found.listen(128)
-    return found
+    server = socket.socket()
+    server.bind((loopback.ADDRESS, 0))
+    server.listen(128)
+    return server
 
 
 def serve(listener: socket.socket) -> bool:

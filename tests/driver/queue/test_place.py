@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.driver.queue.place import ClusterUse, Place, Request, find_place
+from llmops_kernel.driver.queue.place import ClusterUse, QueuePosition, Request, find_place
 
 OWN, FIRST, SECOND, NOTEBOOK = "01", "02", "03", "04"
 RUNS = {OWN: "own-1", FIRST: "first-2", SECOND: "second-3"}
@@ -14,7 +14,7 @@ def request(job: str, state: Any, *, at: int = 0, too_large: bool = False, **amo
     return Request(job=job, state=state, asked_ns=at, is_too_large=too_large, amounts=amounts)
 
 
-def place(*requests: Request, **free: float) -> Place | None:
+def place(*requests: Request, **free: float) -> QueuePosition | None:
     total = {"CPU": 4.0, "GPU": 1.0}
     use = ClusterUse(own_job=OWN, total=total, free={**total, **free}, requests=requests, runs=RUNS)
     return find_place(use)
@@ -28,7 +28,7 @@ def test_it_names_the_runs_that_use_what_is_short() -> None:
         CPU=1.0,
         GPU=0.0,
     )
-    assert found == Place(
+    assert found == QueuePosition(
         "needs 2 CPUs and 1 GPU; 3 of 4 CPUs are used by run first-2 and run second-3;"
         " 1 of 1 GPU is used by run first-2"
     )
@@ -112,4 +112,4 @@ def test_what_ray_does_not_say_is_not_guessed() -> None:
 
 def test_an_actor_waits_where_others_use_what_it_needs() -> None:
     found = place(request(FIRST, "holds", GPU=1.0), request(OWN, "starts", GPU=1.0), GPU=0.0)
-    assert found == Place("needs 1 GPU; 1 of 1 GPU is used by run first-2")
+    assert found == QueuePosition("needs 1 GPU; 1 of 1 GPU is used by run first-2")

@@ -149,31 +149,33 @@ class Mix:
         None if it has more, or rows that are yet to be counted.
         """
         windows = [walk.known_windows(epoch) for walk in self.walks]
-        known = [each for each in windows if each is not None]
-        count = sum(rows for each in known for _, _, rows in each)
-        if len(known) < len(windows) or count > most:
+        counted_windows = [
+            source_windows for source_windows in windows if source_windows is not None
+        ]
+        count = sum(rows for source_windows in counted_windows for _, _, rows in source_windows)
+        if len(counted_windows) < len(windows) or count > most:
             return None
-        for walk, each in zip(self.walks, known, strict=True):
-            for window, share, _ in each:
+        for walk, source_windows in zip(self.walks, counted_windows, strict=True):
+            for window, share, _ in source_windows:
                 walk.opened(window, share)
         return count
 
     def _epoch(self, epoch: int, position: int, start: int) -> Iterator[Located | None]:
         """Yield the rows of an epoch in turn; None for each that is before `start`."""
-        lanes = [_Lane(walk, number, epoch) for number, walk in enumerate(self.walks)]
+        cursors = [_SourceCursor(walk, number, epoch) for number, walk in enumerate(self.walks)]
         turns = Turns(self._keys(epoch))
-        for number, lane in enumerate(lanes):
-            if lane.span is not None:
-                turns.enter(number, lane.span, 0)
-        while (taken := turns.take()) is not None:
-            lane = lanes[taken[1]]
-            yield lane.row(position) if position >= start else None
+        for number, cursor in enumerate(cursors):
+            if cursor.span is not None:
+                turns.enter(number, cursor.span, 0)
+        while (turn := turns.take()) is not None:
+            cursor = cursors[turn[1]]
+            yield cursor.row(position) if position >= start else None
             position += 1
-            if (span := lane.advance()) is not None:
-                turns.enter(taken[1], span, lane.next)
+            if (span := cursor.advance()) is not None:
+                turns.enter(turn[1], span, cursor.next)
 
 
-class _Lane:
+class _SourceCursor:
     """One source's rows of an epoch, window by window."""
 
     def __init__(self, walk: Walk, source: int, epoch: int) -> None:
@@ -348,11 +350,11 @@ class Tracker:
         for source in self._entering:
             self._enter(source)
         self._entering.clear()
-        taken = self._turns.take()
-        if taken is None:
+        turn = self._turns.take()
+        if turn is None:
             self._next_epoch()
             return
-        self._last, source = taken
+        self._last, source = turn
         number, row = self._at[source]
         self._at[source] = (number, row + 1)
         self._position += 1

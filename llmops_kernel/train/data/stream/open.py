@@ -108,14 +108,14 @@ def open_stream(
 def _plans(data: DataConfig, roots: Sequence[Path], cache: Path, division: int) -> list[StreamPlan]:
     return [
         plan_stream(
-            one.path,
+            source.path,
             roots=roots,
-            split=one.train_split or "train",
+            split=source.train_split or "train",
             cache=cache,
             counted=data.is_mixture,
             division=division,
         )
-        for one in data.sources
+        for source in data.sources
     ]
 
 

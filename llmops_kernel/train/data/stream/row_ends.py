@@ -22,8 +22,8 @@ class RowEnds:
     Questions come in the order of training: what is before the last answer is forgotten.
     """
 
-    def __init__(self, examples: int = 0, at: Cursor = Cursor(0)) -> None:
-        self._example, self._row = examples - at.pieces, at.rows
+    def __init__(self, examples: int = 0, cursor: Cursor = Cursor(0)) -> None:
+        self._example, self._row = examples - cursor.pieces, cursor.rows
         """The first example of a row, and the number of that row."""
         self._several: deque[tuple[int, int]] = deque()
         """First example and number of examples of the rows behind it that are several."""

@@ -12,7 +12,7 @@ Columns = Callable[[Sequence[str]], list[str] | None]
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedRow:
     row: Row
     number: int | None
     """From 1; None where it is not known."""
@@ -24,7 +24,7 @@ class Numbered:
 class Sample:
     """Rows of a source in their order."""
 
-    rows: list[Numbered]
+    rows: list[NumberedRow]
     total: int | None
     """Rows that the run uses; None if that is not known."""
     is_estimate: bool = False
@@ -38,7 +38,7 @@ def all_columns(names: Sequence[str]) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowRequest:
     """The rows of a source that a run uses."""
 
     source: str
