@@ -60,9 +60,9 @@ def refusal(errors: Sequence[str]) -> str:
 class Refusals:
     """Ends a run whose engine refuses all rows for one reason, before it has tried the others."""
 
-    def __init__(self, *, where: str) -> None:
-        """`where`: the output, whose column `error` has the error of each row."""
-        self._where = where
+    def __init__(self, *, output: str) -> None:
+        """`output`: its place, whose column `error` has the error of each row."""
+        self._where = output
         self._reason = ""
         self._rows = self._refused = 0
         self._is_over = False
@@ -84,7 +84,7 @@ class Refusals:
             )
 
 
-def check_some_scored(results: Sequence[PartResult], *, where: str) -> None:
+def check_some_scored(results: Sequence[PartResult], *, output: str) -> None:
     """Raise RunError where no row of a whole table could be scored."""
     rows = sum(result.rows for result in results)
     if sum(result.errors for result in results) < rows:
@@ -95,7 +95,7 @@ def check_some_scored(results: Sequence[PartResult], *, where: str) -> None:
     raise RunError(
         f"None of the {rows:,} rows could be scored"
         + (f", {share} because: {_shown(reason)}" if reason else "."),
-        remedy=_remedy(reason, where),
+        remedy=_remedy(reason, output),
     )
 
 
@@ -103,7 +103,9 @@ def _shown(reason: str) -> str:
     return reason.partition(_TRY)[0]
 
 
-def _remedy(reason: str, where: str) -> str:
-    known = (remedy for text, remedy in _REMEDIES.items() if text in reason)
-    todo = reason.partition(_TRY)[2] or next(known, _OTHERWISE)
-    return f"{todo}, and submit it as a new run; the column `error` in {where} has each row's error"
+def _remedy(reason: str, output: str) -> str:
+    remedies = (remedy for text, remedy in _REMEDIES.items() if text in reason)
+    todo = reason.partition(_TRY)[2] or next(remedies, _OTHERWISE)
+    return (
+        f"{todo}, and submit it as a new run; the column `error` in {output} has each row's error"
+    )

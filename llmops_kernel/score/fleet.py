@@ -11,11 +11,11 @@ from llmops_kernel.driver.nodes.holds import Node, NodeHolds
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
 from llmops_kernel.score.standing.replicas import (
     forget,
-    found,
     free_gpus,
+    get_replica,
     give_up,
     load_failure,
-    replica,
+    standing_replica,
     was_ended,
 )
 
@@ -72,8 +72,8 @@ class Fleet:
 
     def _start(self, index: int, *, times_ended: int = 0) -> None:
         deployment = self._setup.deployment
-        is_new = found(deployment, index) is None
-        engine = replica(deployment, index)
+        is_new = standing_replica(deployment, index) is None
+        engine = get_replica(deployment, index)
         loading = engine.load.remote(
             keep_s=deployment.keep_s, run=deployment.run, caller=self._setup.caller
         )
@@ -88,18 +88,18 @@ class Fleet:
         import ray
 
         added = []
-        for one in list(self._loading):
-            if not ray.wait([one.loading], timeout=0)[0]:
+        for replica in list(self._loading):
+            if not ray.wait([replica.loading], timeout=0)[0]:
                 continue
-            self._loading.remove(one)
+            self._loading.remove(replica)
             try:
-                one.facts = ray.get(one.loading)
+                replica.facts = ray.get(replica.loading)
             except Exception as error:
-                self._failed(one, error)
+                self._failed(replica, error)
                 continue
-            one.scorer = self._scorer(one)
-            self.ready.append(one)
-            added.append(one)
+            replica.scorer = self._scorer(replica)
+            self.ready.append(replica)
+            added.append(replica)
         self._wait_for_the_first()
         self._look_for_replaced()
         return added
@@ -108,47 +108,49 @@ class Fleet:
         """An engine that left is started again by its scorer, as another actor."""
         if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
-            for one in self.ready:
-                one.engine = found(self._setup.deployment, one.index) or one.engine
+            for replica in self.ready:
+                replica.engine = (
+                    standing_replica(self._setup.deployment, replica.index) or replica.engine
+                )
 
-    def _scorer(self, one: Replica) -> Any:
+    def _scorer(self, replica: Replica) -> Any:
         import ray
 
         # Ray restarts it and makes its calls again: a part that is written twice is the same file.
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3, "max_concurrency": 8}
-        return ray.remote(Scorer).options(**options).remote(self._setup, one.index)
+        return ray.remote(Scorer).options(**options).remote(self._setup, replica.index)
 
-    def _failed(self, one: Replica, error: Exception) -> None:
-        if was_ended(error) and one.times_ended < _ENDED_BY_OTHERS:
+    def _failed(self, replica: Replica, error: Exception) -> None:
+        if was_ended(error) and replica.times_ended < _ENDED_BY_OTHERS:
             # For want of work just when it was found, or by a run that was stopped.
-            self._start(one.index, times_ended=one.times_ended + 1)
+            self._start(replica.index, times_ended=replica.times_ended + 1)
             return
-        forget(self._setup.deployment, one.index)
-        known = load_failure(self._setup.deployment, error)
+        forget(self._setup.deployment, replica.index)
+        failure = load_failure(self._setup.deployment, error)
         if not self.ready and not self._loading:
-            raise known
+            raise failure
         if self._scaling.failed(time.monotonic()):
-            left_out = f"Replica {one.index} of the engine was left out: {known.message}"
-            self._warn(left_out, known.remedy)
+            left_out = f"Replica {replica.index} of the engine was left out: {failure.message}"
+            self._warn(left_out, failure.remedy)
 
     def _wait_for_the_first(self) -> None:
         """Where GPUs are missing, ask idle engines of others to leave; later warn, once."""
         import ray
 
         deployment, waited_s = self._setup.deployment, time.monotonic() - self._begun_s
-        wanted = deployment.spec.num_gpus
-        if self.ready or self._warned or not wanted or waited_s < _ASK_OTHERS_S:
+        num_gpus = deployment.spec.num_gpus
+        if self.ready or self._warned or not num_gpus or waited_s < _ASK_OTHERS_S:
             return
         free = ray.available_resources().get("GPU", 0)
-        if free >= wanted:
+        if free >= num_gpus:
             return
         if not self._asked_others:
             self._asked_others = True
-            free_gpus([deployment.name(one.index) for one in self._loading])
+            free_gpus([deployment.name(replica.index) for replica in self._loading])
         elif waited_s >= _WAITING_S:
             self._warned = True
             self._warn(
-                f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
+                f"The engine is waiting for {num_gpus:g} GPUs; {free:g} are free.",
                 "another run uses the rest; `llmops status` shows which",
             )
 
@@ -162,13 +164,13 @@ class Fleet:
         self._scaling.looked(now_s)
         free, gpus = ray.available_resources(), self._setup.deployment.spec.num_gpus
         if free.get("GPU", 0) >= gpus if gpus else free.get("CPU", 0) >= 1:
-            taken = {one.index for one in self.ready}
-            self._start(next(index for index in range(count + 1) if index not in taken))
+            indices = {replica.index for replica in self.ready}
+            self._start(next(index for index in range(count + 1) if index not in indices))
 
     def stop(self) -> None:
         """Ask scorers to leave their parts and engines to drop them; engines stay loaded."""
-        for one in self.ready:
-            one.scorer.cancel.remote()
+        for replica in self.ready:
+            replica.scorer.cancel.remote()
         self._drop()
 
     def end(self) -> None:
@@ -179,19 +181,22 @@ class Fleet:
         """
         import ray
 
-        for one in self.ready:
-            ray.kill(one.scorer, no_restart=True)
+        for replica in self.ready:
+            ray.kill(replica.scorer, no_restart=True)
         # What a scorer of a run that failed has sent, nobody waits for either.
         self._drop()
-        give_up([one.engine for one in self._loading if one.is_new], caller=self._setup.caller)
+        give_up(
+            [replica.engine for replica in self._loading if replica.is_new],
+            caller=self._setup.caller,
+        )
         self.ready, self._loading = [], []
 
     def _drop(self) -> None:
         """Tell the engines that are there now, which may have replaced the first ones."""
-        for one in self.ready:
-            now = found(self._setup.deployment, one.index)
-            if now is not None:
-                now.drop.remote(self._setup.caller)
+        for replica in self.ready:
+            engine = standing_replica(self._setup.deployment, replica.index)
+            if engine is not None:
+                engine.drop.remote(self._setup.caller)
 
 
 # --- When a further replica of the engine is started. Time is an argument ---
@@ -258,6 +263,6 @@ class LiveNodes:
         self, facts: Mapping[int, Mapping[str, Any]], progress: Mapping[int, Mapping[str, Any]]
     ) -> None:
         """Take what engines and scorers report; of one that does not answer the last is kept."""
-        self._nodes |= {("engine", index): one["node"] for index, one in facts.items()}
-        self._nodes |= {("scorer", index): one["node"] for index, one in progress.items()}
+        self._nodes |= {("engine", index): report["node"] for index, report in facts.items()}
+        self._nodes |= {("scorer", index): report["node"] for index, report in progress.items()}
         self._holds.use(self._nodes.values())

@@ -33,7 +33,7 @@ from llmops_kernel.score.setup import (
     job_of,
     open_table,
 )
-from llmops_kernel.score.standing.replicas import found
+from llmops_kernel.score.standing.replicas import standing_replica
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.parts import Part
 
@@ -74,7 +74,7 @@ class Scoring:
         self._words, self._holds = "", holds
         self._fleet: Fleet | None = None
         self._queue = QueueWatch(report.emit, run=spec.run_id, most=spec.most_resources)
-        self._refusals = Refusals(where=sink.url)
+        self._refusals = Refusals(output=sink.url)
 
     def run(self) -> Scored:
         """Return when all rows are scored, or a stop was requested.
@@ -98,7 +98,7 @@ class Scoring:
             if self._has_turn(setup):
                 self._score_all(ledger, setup, rows)
         if ledger.is_complete:
-            check_some_scored(ledger.finished, where=self._sink.url)
+            check_some_scored(ledger.finished, output=self._sink.url)
         return Scored(ledger, rows, columns, is_complete=ledger.is_complete)
 
     def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
@@ -154,9 +154,9 @@ class Scoring:
         """Wait for the run's turn, unless an engine is loaded already; False when stopped."""
         self._report.phase("engine", "begin", detail=self._words)
         gpus = setup.deployment.spec.num_gpus
-        is_loaded = bool(gpus) and found(setup.deployment, 0) is not None
-        wanted = None if is_loaded or not gpus else {"GPU": gpus}
-        return self._queue.begin(wanted, stop=self._stop)
+        is_loaded = bool(gpus) and standing_replica(setup.deployment, 0) is not None
+        request = None if is_loaded or not gpus else {"GPU": gpus}
+        return self._queue.begin(request, stop=self._stop)
 
     def _start(self, setup: ScorerSetup) -> Fleet:
         engine = self._config.engine
@@ -171,20 +171,20 @@ class Scoring:
         """Score what is left, until the end or a stop."""
         from ray.util import ActorPool
 
-        pool, left = ActorPool([]), ledger.remaining()
+        pool, remaining = ActorPool([]), ledger.remaining()
         under_way = 0
-        while left or under_way:
-            for one in fleet.poll():
+        while remaining or under_way:
+            for replica in fleet.poll():
                 self._queue.end()
-                live.loaded(one)
+                live.loaded(replica)
                 for number in range(PARTS_AT_ONCE):
-                    pool.push(Slot(one.scorer, number))
+                    pool.push(Slot(replica.scorer, number))
             if self._stop.is_set():
                 break
-            while left and pool.has_free():
-                pool.submit(_score_part, left.pop(0))
+            while remaining and pool.has_free():
+                pool.submit(_score_part, remaining.pop(0))
                 under_way += 1
-            fleet.grow(parts_left=len(left) + under_way)
+            fleet.grow(parts_left=len(remaining) + under_way)
             outcome = _next(pool, has_work=under_way > 0)
             if outcome is not None:
                 under_way -= 1
@@ -192,7 +192,7 @@ class Scoring:
                 if outcome.result is not None:
                     self._refusals.take(outcome.result)
             live.tick(fleet.ready)
-        if left or under_way:
+        if remaining or under_way:
             self._leave_parts(pool, fleet, ledger, under_way)
 
     def _take(self, outcome: PartOutcome, ledger: Ledger) -> None:

@@ -45,30 +45,35 @@ class Table:
 
 def roots(spec: RunSpec) -> tuple[Path, ...]:
     """Return where relative paths are looked for: as submitted, then on the client."""
-    own = (Path.cwd(),)
-    return (*own, Path(spec.workspace_root)) if spec.workspace_root else own
+    working_folder = (Path.cwd(),)
+    return (*working_folder, Path(spec.workspace_root)) if spec.workspace_root else working_folder
 
 
 def open_table(
-    spec: RunSpec, config: ScoreConfig, *, counted: Callable[[int], None] = lambda _: None
+    spec: RunSpec, config: ScoreConfig, *, on_count: Callable[[int], None] = lambda _: None
 ) -> Table:
     """Divide the input into parts and decide the output's columns. Raises DataError, HookError."""
-    wanted = config.input
-    files = table_files(wanted.path, roots=roots(spec), format_name=wanted.format)
-    plan = divide(files, part_rows=config.output.part_rows, limit=wanted.limit, counted=counted)
+    table_input = config.input
+    files = table_files(table_input.path, roots=roots(spec), format_name=table_input.format)
+    plan = divide(
+        files, part_rows=config.output.part_rows, limit=table_input.limit, counted=on_count
+    )
     if not plan.parts:
-        raise DataError(f"{wanted.path} has no rows.", remedy="check the file")
+        raise DataError(f"{table_input.path} has no rows.", remedy="check the file")
     first = read_part(plan.parts[0])
-    _check_key(wanted.key, first.rows)
+    _check_key(table_input.key, first.rows)
     metrics = _metric_names(config, first.rows[:_LOOKED_AT])
-    keep = (*wanted.columns, wanted.key) if wanted.columns else ()
-    made = (
+    keep = (*table_input.columns, table_input.key) if table_input.columns else ()
+    input_columns = (
         columns_of(first.rows, keep=keep)
         if first.table is None
         else columns_of_schema(first.table.schema, keep=keep)
     )
     columns = OutputColumns(
-        made.names, made.types, metrics=metrics, is_json=config.task.type == "json"
+        input_columns.names,
+        input_columns.types,
+        metrics=metrics,
+        is_json=config.task.type == "json",
     )
     return Table(plan, columns)
 
@@ -93,19 +98,19 @@ def _metric_names(config: ScoreConfig, rows: list[TableRow]) -> tuple[str, ...]:
     maker, scorer = PromptMaker(config, hooks), RowScorer(config, hooks.get("score_row"))
     names: dict[str, None] = {}
     failure: LLMOpsError | None = None
-    made = measured = 0
+    num_prompts = num_measured = 0
     for row in rows:
         if row.error:
             continue
         try:
             prepared = maker(row.values)
-            made += 1
+            num_prompts += 1
             names |= dict.fromkeys(scorer.names_of(prepared.reference, row.values))
-            measured += 1
+            num_measured += 1
         except LLMOpsError as error:
             failure = failure or error
-    if not measured and failure is not None:
-        lack = "can be measured" if made else "has a prompt"
+    if not num_measured and failure is not None:
+        lack = "can be measured" if num_prompts else "has a prompt"
         raise DataError(
             f"None of the first {len(rows)} rows {lack}. The first one: {failure.message}",
             remedy=failure.remedy or "check prompt in the config against the input's columns",
@@ -229,14 +234,14 @@ def adapter_folder(spec: RunSpec, adapter: str) -> str:
     """Return the adapter as the engine's node sees it. Raises DataError."""
     if not adapter or "://" in adapter:
         return adapter
-    found = find(adapter, roots(spec))
-    if found is None or not (found / "adapter_config.json").exists():
-        missing = "does not exist" if found is None else "has no adapter_config.json"
+    folder = find(adapter, roots(spec))
+    if folder is None or not (folder / "adapter_config.json").exists():
+        missing = "does not exist" if folder is None else "has no adapter_config.json"
         raise DataError(
             f"The adapter {adapter} {missing}.",
             remedy="name the output folder of a LoRA run in model.adapter, or the run in model.run",
         )
-    return str(found.resolve())
+    return str(folder.resolve())
 
 
 def check_adapter_base(spec: EngineSpec, adapter: str) -> None:

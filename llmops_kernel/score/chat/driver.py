@@ -58,7 +58,9 @@ class ChatDriver:
         self._report.phase("driver", "end")
         num_gpus = capacity_of(self._spec).total.get("GPU", 0)
         models = asked_models(self._spec, self._config, num_gpus=num_gpus)
-        self._streams = {one.name: AnswerStream(one.name, self._report.emit) for one in models}
+        self._streams = {
+            model.name: AnswerStream(model.name, self._report.emit) for model in models
+        }
         engines = Engines(stopped=self._stop.is_set, warn=self._report.warn)
         groups = by_engine(models)
         self._phase_of_loading(engines, groups)
@@ -84,12 +86,12 @@ class ChatDriver:
             try:
                 engine = engines.load(group[0].deployment)
             except LLMOpsError as error:
-                end_all([self._streams[one.name] for one in group], error)
+                end_all([self._streams[model.name] for model in group], error)
                 continue
             if engine is None:
                 break
-            for one in group:
-                reader.start(self._streams[one.name], engine, one.job, one.prompt)
+            for model in group:
+                reader.start(self._streams[model.name], engine, model.job, model.prompt)
             loaded.append(engine)
         if self._is_loading:
             self._is_loading = False

@@ -23,9 +23,9 @@ from llmops_kernel.score.standing.replicas import (
     forget,
     found,
     free_gpus,
+    get_replica,
     give_up,
     load_failure,
-    replica,
 )
 from llmops_kernel.store.record.spec import RunSpec
 
@@ -50,41 +50,41 @@ class ModelTurn:
 
 def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
     """Return what each model is asked, and in which engine. Raises DataError."""
-    found = []
+    turns = []
     python = python_of(spec.cache_root)
-    for one in config.models:
+    for model in config.models:
         # A turn is a scoring of one row: it then shares its engine with score runs.
         row = ScoreConfig(
-            model=one.model,
+            model=model.model,
             input=ScoreInput(path="-"),
             prompt=PromptSettings(column="prompt"),
             sampling=config.sampling,
             engine=config.engine,
         )
         choice = engine_choice(spec, row, num_gpus=num_gpus, num_nodes=1, score_python=python)
-        job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
-        asked = ModelTurn(
-            name=one.name,
+        job = job_of(row, adapter=adapter_folder(spec, model.model.adapter))
+        turn = ModelTurn(
+            name=model.name,
             deployment=choice.deployment,
             words=choice.words,
             job=replace(job, stream=True),
-            prompt=_prompt(one, template=config.template),
+            prompt=_prompt(model, template=config.template),
         )
-        found.append(asked)
-    return found
+        turns.append(turn)
+    return turns
 
 
-def _prompt(one: ChatModel, *, template: bool) -> Prompt:
+def _prompt(model: ChatModel, *, template: bool) -> Prompt:
     if template:
-        return [message.model_dump() for message in one.messages]
-    return "".join(message.content for message in one.messages)
+        return [message.model_dump() for message in model.messages]
+    return "".join(message.content for message in model.messages)
 
 
 def by_engine(models: Sequence[ModelTurn]) -> list[list[ModelTurn]]:
     """Return the models that share an engine together: a base model and its adapter do."""
     groups: dict[str, list[ModelTurn]] = {}
-    for one in models:
-        groups.setdefault(one.deployment.name(0), []).append(one)
+    for model in models:
+        groups.setdefault(model.deployment.name(0), []).append(model)
     return list(groups.values())
 
 
@@ -103,22 +103,22 @@ class Engines:
         """Return whether all can be loaded at once, after idle engines of others have left."""
         import ray
 
-        missing = [one for one in deployments if not self.is_standing(one)]
-        gpus = sum(one.spec.num_gpus for one in missing)
+        missing = [deployment for deployment in deployments if not self.is_standing(deployment)]
+        gpus = sum(deployment.spec.num_gpus for deployment in missing)
         if gpus:
             if ray.available_resources().get("GPU", 0) < gpus:
-                self._free_gpus(gpus, wanted={one.name(0) for one in deployments})
+                self._free_gpus(gpus, keep={deployment.name(0) for deployment in deployments})
             return bool(ray.available_resources().get("GPU", 0) >= gpus)
         if len(missing) < 2 or len(ray.nodes()) > 1:
             return True
-        return _memory_for([one.spec.model for one in missing])
+        return _memory_for([deployment.spec.model for deployment in missing])
 
-    def _free_gpus(self, gpus: float, *, wanted: set[str]) -> None:
+    def _free_gpus(self, gpus: float, *, keep: set[str]) -> None:
         import ray
 
-        left = free_gpus(wanted)
+        num_leaving = free_gpus(keep)
         until_s = time.monotonic() + _LEAVE_S
-        while left and time.monotonic() < until_s:
+        while num_leaving and time.monotonic() < until_s:
             if ray.available_resources().get("GPU", 0) >= gpus:
                 return
             time.sleep(_LOOK_S)
@@ -132,7 +132,7 @@ class Engines:
 
         for last in (False, True):
             is_new = found(deployment, 0) is None
-            engine = replica(deployment, 0)
+            engine = get_replica(deployment, 0)
             try:
                 if self._is_loaded(engine, deployment):
                     return engine
@@ -168,11 +168,11 @@ class Engines:
     def _say_what_it_waits_for(self, deployment: Deployment) -> None:
         import ray
 
-        wanted = deployment.spec.num_gpus
+        num_gpus = deployment.spec.num_gpus
         free = ray.available_resources().get("GPU", 0)
-        if wanted and not self.is_standing(deployment) and free < wanted:
+        if num_gpus and not self.is_standing(deployment) and free < num_gpus:
             self._warn(
-                f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
+                f"The engine is waiting for {num_gpus:g} GPUs; {free:g} are free.",
                 "another run uses the rest; `llmops status` shows which",
             )
 

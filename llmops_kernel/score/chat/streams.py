@@ -84,9 +84,9 @@ class AnswerStream:
         return tokens / seconds if seconds > 0 and tokens > 0 else None
 
 
-def _common(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+def _common(left: str, right: str) -> int:
+    pairs = zip(left, right, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
 class Reader:

@@ -68,10 +68,10 @@ class Grades:
             else:
                 self.ungraded += 1
 
-    def merge(self, other: Grades) -> None:
-        for grade, count in other.counts.items():
+    def merge(self, grades: Grades) -> None:
+        for grade, count in grades.counts.items():
             self.counts[grade] = self.counts.get(grade, 0) + count
-        self.ungraded += other.ungraded
+        self.ungraded += grades.ungraded
 
     def metrics(self) -> dict[str, float]:
         """Return `judge`, the mean place 0..1, and `judge_<grade>`, the share of each grade.

@@ -73,30 +73,31 @@ def field_f1(
     All is None when the reference is not a JSON object.
     """
     expected = parsed(reference)
-    wanted = keys if keys is not None else list(expected) if isinstance(expected, dict) else ()
+    names = keys if keys is not None else list(expected) if isinstance(expected, dict) else ()
     if not isinstance(expected, dict):
-        return {"field_f1": None, **{f"field_f1_{key}": None for key in wanted}}
-    found = parsed(answer)
-    if not isinstance(found, dict):
+        return {"field_f1": None, **{f"field_f1_{key}": None for key in names}}
+    actual = parsed(answer)
+    if not isinstance(actual, dict):
         # Nothing was answered, so fields that are rightly empty do not count for it either.
-        return {"field_f1": 0.0, **{f"field_f1_{key}": 0.0 for key in wanted}}
-    of = {key: set_f1(_items(found.get(key)), _items(expected.get(key))) for key in wanted}
-    every = dict.fromkeys((*expected, *found))
+        return {"field_f1": 0.0, **{f"field_f1_{key}": 0.0 for key in names}}
+    by_key = {key: set_f1(_items(actual.get(key)), _items(expected.get(key))) for key in names}
+    every = dict.fromkeys((*expected, *actual))
     scores = [
-        of[k] if k in of else set_f1(_items(found.get(k)), _items(expected.get(k))) for k in every
+        by_key[k] if k in by_key else set_f1(_items(actual.get(k)), _items(expected.get(k)))
+        for k in every
     ]
     mean = sum(scores) / len(scores) if scores else 1.0
-    return {"field_f1": mean, **{f"field_f1_{key}": value for key, value in of.items()}}
+    return {"field_f1": mean, **{f"field_f1_{key}": value for key, value in by_key.items()}}
 
 
-def set_f1(found: set[str], expected: set[str]) -> float:
+def set_f1(actual: set[str], expected: set[str]) -> float:
     """Return 2 |A and B| / (|A| + |B|), the harmonic mean of precision and recall.
 
     van Rijsbergen, Information Retrieval, 2nd edition 1979, chapter 7, with equal weights.
     """
-    if not found and not expected:
+    if not actual and not expected:
         return 1.0
-    return 2 * len(found & expected) / (len(found) + len(expected))
+    return 2 * len(actual & expected) / (len(actual) + len(expected))
 
 
 def _items(value: Any) -> set[str]:

@@ -149,7 +149,7 @@ class Ledger:
         if self._waiting:
             self._number += 1
             name = f"{self._attempt:04d}-{self._number:06d}"
-            entries = [{**asdict(one), "attempt": self._attempt} for one in self._waiting]
+            entries = [{**asdict(result), "attempt": self._attempt} for result in self._waiting]
             self._sink.append_ledger(name, entries)
             self._waiting = []
         self._flushed_s = time.monotonic()
@@ -170,9 +170,9 @@ class Ledger:
 
 def _result_of(entry: dict[str, Any]) -> PartResult | None:
     """Return a line of the ledger; None for one that is not whole."""
-    known = {one.name for one in fields(PartResult)}
+    names = {field.name for field in fields(PartResult)}
     try:
-        return PartResult(**{name: value for name, value in entry.items() if name in known})
+        return PartResult(**{name: value for name, value in entry.items() if name in names})
     except TypeError:
         return None
 
@@ -181,14 +181,14 @@ def mismatches(
     parts: Sequence[Part], finished: dict[int, PartResult], sizes: dict[str, int]
 ) -> list[str]:
     """Return what is wrong with an output: parts that are missing, too many, or of other size."""
-    found = []
+    problems = []
     for part in parts:
         result, size = finished.get(part.index), sizes.get(part_name(part.index))
         if result is None or size is None:
-            found.append(f"{part_name(part.index)} is missing")
+            problems.append(f"{part_name(part.index)} is missing")
         elif result.rows != part.num_rows:
-            found.append(f"{part_name(part.index)} has {result.rows} of {part.num_rows} rows")
+            problems.append(f"{part_name(part.index)} has {result.rows} of {part.num_rows} rows")
         elif size != result.num_bytes:
-            found.append(f"{part_name(part.index)} has {size} of {result.num_bytes} bytes")
+            problems.append(f"{part_name(part.index)} has {size} of {result.num_bytes} bytes")
     names = {part_name(part.index) for part in parts}
-    return found + [f"{name} is not of this run" for name in sorted(sizes.keys() - names)]
+    return problems + [f"{name} is not of this run" for name in sorted(sizes.keys() - names)]

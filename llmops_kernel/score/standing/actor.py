@@ -201,8 +201,8 @@ class EngineActor:
 
 def _precision(loop: EngineLoop | None) -> dict[str, str]:
     """Return the number format and its reason; a user's own engine need not say them."""
-    found = getattr(loop.engine, "precision", None) if loop else None
-    return {"dtype": found.dtype, "precision": found.words} if found else {}
+    precision = getattr(loop.engine, "precision", None) if loop else None
+    return {"dtype": precision.dtype, "precision": precision.words} if precision else {}
 
 
 @functools.lru_cache(maxsize=64)
@@ -217,7 +217,7 @@ def _placed() -> tuple[str, list[str]]:
     import ray
 
     name = str(ray.get_runtime_context().get_actor_name() or "")
-    return name, [str(one) for one in ray.get_gpu_ids()]
+    return name, [str(gpu_id) for gpu_id in ray.get_gpu_ids()]
 
 
 def _loaded(spec: EngineSpec, on_node: int) -> Any:
@@ -304,7 +304,7 @@ class Callers:
     def anybody_waits(self, *, but: str | None = None) -> bool:
         """Return whether a call waits, of another caller than this one."""
         with self._lock:
-            return any(one != but for one in self._waiting)
+            return any(caller != but for caller in self._waiting)
 
     def drop(self, caller: str) -> None:
         """Nobody wants the answers of that caller, also not of calls that arrive later."""

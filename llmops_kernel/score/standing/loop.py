@@ -124,10 +124,10 @@ class EngineLoop:
 
     def cancel(self, key: str) -> bool:
         """End the streamed call of that key; return False if there is none."""
-        found = self._streams.get(key)
-        if found is not None:
-            self._cancel(found)
-        return found is not None
+        batch = self._streams.get(key)
+        if batch is not None:
+            self._cancel(batch)
+        return batch is not None
 
     def drop(self, caller: str) -> None:
         """Cancel all calls of that caller, also those that arrive later."""
@@ -208,8 +208,8 @@ class EngineLoop:
         """Return the calls, each once, that nobody waits for."""
         if not self._dropped:
             return []
-        known = {one.first_id: one for one in (*arrived, *self._batches.values())}
-        return [one for one in known.values() if one.caller in self._dropped]
+        batches = {batch.first_id: batch for batch in (*arrived, *self._batches.values())}
+        return [batch for batch in batches.values() if batch.caller in self._dropped]
 
     def _add(self, batch: _Batch) -> None:
         targets = batch.targets
@@ -235,8 +235,8 @@ class EngineLoop:
         self.prompt_tokens += answer.prompt_tokens
         self.output_tokens += answer.output_tokens
         batch.answers[answer.id] = answer
-        for n, more in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
-            batch.counts[n] += more
+        for n, amount in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
+            batch.counts[n] += amount
         batch.left -= 1
         if not batch.left:
             batch.finish()
@@ -268,8 +268,8 @@ class EngineLoop:
         """Return by caller the counts of its calls that have no result yet: some answers may be
         there for minutes before the last.
         """
-        found: dict[str, list[int]] = {}
-        for batch in {id(one): one for one in list(self._batches.values())}.values():
-            before = found.get(batch.caller, [0, 0, 0])
-            found[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
-        return found
+        counts: dict[str, list[int]] = {}
+        for batch in {id(batch_): batch_ for batch_ in list(self._batches.values())}.values():
+            before = counts.get(batch.caller, [0, 0, 0])
+            counts[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
+        return counts

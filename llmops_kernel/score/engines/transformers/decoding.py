@@ -193,11 +193,13 @@ def choose(
     open_to = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
     if job.temperature > 0:
         shaped = shape(open_to / job.temperature, top_k=job.top_k, top_p=job.top_p)
-        chosen = torch.cat([_draw(row, one) for row, one in zip(shaped, generators, strict=True)])
+        tokens = torch.cat(
+            [_draw(row, generator) for row, generator in zip(shaped, generators, strict=True)]
+        )
     else:
-        chosen = open_to.argmax(dim=-1)
-    logprobs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
-    return chosen.tolist(), logprobs.tolist()
+        tokens = open_to.argmax(dim=-1)
+    logprobs = logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
+    return tokens.tolist(), logprobs.tolist()
 
 
 def shape(logits: torch.Tensor, *, top_k: int | None, top_p: float) -> torch.Tensor:

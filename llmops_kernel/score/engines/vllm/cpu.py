@@ -19,15 +19,15 @@ def groups_of(indices: Any) -> list[tuple[int, Any]]:
     Tokens are a slice where they follow each other, else an int64 tensor. Index -1 means that a
     token has no adapter.
     """
-    found = []
+    groups = []
     for slot in indices.unique().tolist():
         if slot < 0:
             continue
         tokens = (indices == slot).nonzero().flatten()
         first, last = int(tokens[0]), int(tokens[-1])
         together = last - first + 1 == len(tokens)
-        found.append((slot, slice(first, last + 1) if together else tokens))
-    return found
+        groups.append((slot, slice(first, last + 1) if together else tokens))
+    return groups
 
 
 def grouped(base: Any) -> Any:
@@ -36,9 +36,9 @@ def grouped(base: Any) -> Any:
     class GroupedLoRA(base):
         """Punica's wrapper for CPUs; what it does not override is vLLM's."""
 
-        def update_metadata(self, *arguments: Any, **named: Any) -> None:
+        def update_metadata(self, *arguments: Any, **keywords: Any) -> None:
             """As vLLM's, once a step: which adapter each token has."""
-            super().update_metadata(*arguments, **named)
+            super().update_metadata(*arguments, **keywords)
             self._groups = groups_of(self.token_lora_indices)
 
         def add_lora_linear(

@@ -118,8 +118,8 @@ class VllmEngine:
                 lora_request=self._adapter(job.adapter) if job.adapter else None,
             )
         except (names.VLLMValidationError, ValueError) as error:
-            what = "JSON schema" if job.task == "json" else "request"
-            raise PromptError(f"vLLM rejects the {what}: {error}") from error
+            subject = "JSON schema" if job.task == "json" else "request"
+            raise PromptError(f"vLLM rejects the {subject}: {error}") from error
         self._parts[name] = (task, part)
         task.sent.add(name)
 
@@ -139,13 +139,13 @@ class VllmEngine:
                 f"the adapter {folder} has rank {rank}; the engine was loaded for ranks up to"
                 f" {self.engine.max_rank}"
             )
-        wanted = self.engine.names.LoRARequest(key, len(self._adapters) + 1, folder)
+        request = self.engine.names.LoRARequest(key, len(self._adapters) + 1, folder)
         try:
-            self.engine.core.add_lora(wanted)
+            self.engine.core.add_lora(request)
         except Exception as error:  # Whatever the files make vLLM raise.
             raise PromptError(f"the adapter {folder} cannot be loaded: {error}") from error
-        self._adapters[key] = wanted
-        return wanted
+        self._adapters[key] = request
+        return request
 
     def step(self) -> list[Answer]:
         answers, self._answers = self._answers, []
@@ -181,10 +181,10 @@ class VllmEngine:
             task.sent.clear()
 
     def cancel(self, ids: Sequence[int]) -> None:
-        gone = set(ids)
-        self._answers = [answer for answer in self._answers if answer.id not in gone]
-        for one in gone & self._tasks.keys():
-            self._forget(self._tasks[one])
+        cancelled = set(ids)
+        self._answers = [answer for answer in self._answers if answer.id not in cancelled]
+        for request_id in cancelled & self._tasks.keys():
+            self._forget(self._tasks[request_id])
 
     @property
     def unfinished(self) -> int:
@@ -303,11 +303,11 @@ class Write(Task):
         )
 
     def take(self, part: Part, output: Any) -> Answer | None:
-        written = output.outputs[0]
-        finish: Finish = "length" if written.finish_reason in ("length", None) else "stop"
+        completion = output.outputs[0]
+        finish: Finish = "length" if completion.finish_reason in ("length", None) else "stop"
         return self._answer(
-            text=written.text,
-            output_tokens=len(written.token_ids),
+            text=completion.text,
+            output_tokens=len(completion.token_ids),
             finish=finish,
             is_final=output.finished,
         )
@@ -332,16 +332,16 @@ class Choose(Task):
         yield from self._parts(())
 
     def _parts(self, node: Tokens) -> Iterator[Part]:
-        wanted = sorted(self._next[node])
+        token_ids = sorted(self._next[node])
         size = self.names.MAX_LOGPROB_TOKEN_IDS
-        for start in range(0, len(wanted), size):
+        for start in range(0, len(token_ids), size):
             self._waiting += 1
-            yield Part(node, self._scoring(logprob_token_ids=wanted[start : start + size]))
+            yield Part(node, self._scoring(logprob_token_ids=token_ids[start : start + size]))
 
     def take(self, part: Part, output: Any) -> Answer | None:
-        (found,) = output.outputs[0].logprobs
+        (logprobs,) = output.outputs[0].logprobs
         for token in part.params.logprob_token_ids:
-            self._logprobs[part.after, token] = found[token].logprob
+            self._logprobs[part.after, token] = logprobs[token].logprob
         self._waiting -= 1
         if self._waiting or (self._is_first and len(self._next) > 1):
             return None
@@ -362,7 +362,7 @@ class Choose(Task):
                     yield from self._parts(node)
 
     def _sum(self, tokens: Tokens) -> float:
-        return sum(self._logprobs[tokens[:place], one] for place, one in enumerate(tokens))
+        return sum(self._logprobs[tokens[:place], token] for place, token in enumerate(tokens))
 
 
 class Weigh(Task):
@@ -375,7 +375,7 @@ class Weigh(Task):
         tokens = [*self.item.prompt, *part.after]
         count = len(part.after) or len(tokens) - 1
         pairs = list(zip(tokens, output.prompt_logprobs, strict=True))[len(tokens) - count :]
-        total = sum(found[token].logprob for token, found in pairs)
+        total = sum(logprobs[token].logprob for token, logprobs in pairs)
         return self._answer(output_tokens=count, logprob=float(total))
 
 
