@@ -19,25 +19,25 @@ def standing() -> dict[str, Any]:
     """Return the actors of all engines on the cluster, by name."""
     import ray
 
-    found = {}
+    actors = {}
     for entry in ray.util.list_named_actors(all_namespaces=True):
         if entry["namespace"] == NAMESPACE:
             try:
-                found[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
+                actors[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
             except ValueError:  # It has left meanwhile.
                 continue
-    return found
+    return actors
 
 
 def free_idle() -> int:
     """End the engines that have no work; return how many left, once their resources are free."""
     before = _gpus()
-    left = len(end_idle().ended)
+    num_ended = len(end_idle().ended)
     # Ray counts what has become free a moment later.
     counted_s = time.monotonic() + _COUNTED_S
-    while left and _gpus() <= before and time.monotonic() < counted_s:
+    while num_ended and _gpus() <= before and time.monotonic() < counted_s:
         time.sleep(_LOOK_S)
-    return left
+    return num_ended
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,27 +50,27 @@ class LastLines:
 
         `returned`: none of them was killed. Call it once.
         """
-        wanted = {(worker, is_err) for worker in workers for is_err in (False, True)}
+        expected = {(worker, is_err) for worker in workers for is_err in (False, True)}
         if self._dispatcher is None:
             return False
         with self._more:
             limit_s = patience_s(_RETURNED_S if returned else _GONE_S)
-            came = self._more.wait_for(lambda: wanted <= self._seen, limit_s)
+            is_complete = self._more.wait_for(lambda: expected <= self._seen, limit_s)
         # Returns after what was sent with the last mark is printed.
         self._dispatcher.remove_handler(_HANDLER)
-        return came
+        return is_complete
 
     def _take(self, batch: dict[str, Any]) -> None:
         """Take the marks out of some lines of one stream of one worker."""
-        kept = []
+        lines = []
         for line in batch["lines"]:
-            text, found, worker = line.partition(_MARK)
-            if not found or not worker.isdecimal():
-                kept.append(line)
+            text, separator, worker = line.partition(_MARK)
+            if not separator or not worker.isdecimal():
+                lines.append(line)
                 continue
             if text:  # The worker's own last line does not end in a new line.
-                kept.append(text)
+                lines.append(text)
             with self._more:
                 self._seen.add((int(worker), bool(batch["is_err"])))
                 self._more.notify_all()
-        batch["lines"] = kept
+        batch["lines"] = lines

@@ -114,7 +114,7 @@ class Stopped(Exception):
 
 
 def install(
-    wanted: PackageRequest,
+    request: PackageRequest,
     root: Path,
     *,
     workspace: Path,
@@ -126,22 +126,22 @@ def install(
     """
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     have = _environment()
-    folder = root / _key(wanted, workspace, have)
-    if laid := _laid(folder):
-        return laid
+    folder = root / _key(request, workspace, have)
+    if packages := _read_packages(folder):
+        return packages
     with _locked(folder.with_suffix(".lock"), is_stopped):
-        if laid := _laid(folder):
-            return laid
+        if packages := _read_packages(folder):
+            return packages
         with tempfile.TemporaryDirectory(dir=root, prefix="part-") as name:
-            return _Installation(wanted, workspace, Path(name), have, is_stopped).into(folder)
+            return _Installation(request, workspace, Path(name), have, is_stopped).into(folder)
 
 
-def use(laid: PackageFolder) -> None:
+def use(packages: PackageFolder) -> None:
     """Make the packages importable in this process, and in the ones that it starts."""
-    folder = str(laid.folder)
+    folder = str(packages.folder)
     site.addsitedir(folder)  # Appends it, and follows the .pth files of packages in it.
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if laid.is_first:
+    if packages.is_first:
         sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
         entries = [folder, *entries]
     else:
@@ -156,54 +156,56 @@ def prepare(spec: RunSpec) -> None:
     Where a fork cannot have them this driver starts once more as a plain interpreter; where they
     cannot be installed the run ends, and this process with it.
     """
-    wanted = PackageRequest.of_config(spec.config)
-    if wanted is None:
+    request = PackageRequest.of_config(spec.config)
+    if request is None:
         return
     workspace = Path.cwd()
     link_assets(workspace)  # A requirements file may name wheels of the workspace.
-    if os.environ.get(WANTED_ENV_VAR) == wanted.encode():  # This is the second start.
-        use(install(wanted, cluster_folder(workspace), workspace=workspace))
+    if os.environ.get(WANTED_ENV_VAR) == request.encode():  # This is the second start.
+        use(install(request, cluster_folder(workspace), workspace=workspace))
         return
     stop = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        laid = _journaled(wanted, spec, workspace, is_stopped=stop.is_set)
+        packages = _journaled(request, spec, workspace, is_stopped=stop.is_set)
     finally:
         signal.signal(signal.SIGTERM, before)
     os.environ[BEGAN_ENV_VAR] = str(time.time())
-    variables = {WANTED_ENV_VAR: wanted.encode(), HOOK_ENV_VAR: IN_WORKER}
-    if start_report()[0] and (why := why_cold(laid, looked_for=looked_for_by_server())):
-        if laid.is_first:
-            variables["PYTHONPATH"] = str(laid.folder)
+    variables = {WANTED_ENV_VAR: request.encode(), HOOK_ENV_VAR: IN_WORKER}
+    if start_report()[0] and (why := why_cold(packages, looked_for=looked_for_by_server())):
+        if packages.is_first:
+            variables["PYTHONPATH"] = str(packages.folder)
         restart_cold(spec, why, variables=variables)
     add_variables(variables)
-    use(laid)
+    use(packages)
 
 
-def why_cold(laid: PackageFolder, *, looked_for: Collection[str]) -> str:
+def why_cold(packages: PackageFolder, *, looked_for: Collection[str]) -> str:
     """Return why a forked process cannot have the packages; empty if it can.
 
     `looked_for`: modules that libraries have looked for and not found when they were loaded.
     """
-    brought = laid.modules()
-    if laid.is_first and (
+    brought = packages.modules()
+    if packages.is_first and (
         loaded := sorted(brought & {name.partition(".")[0] for name in sys.modules})
     ):
-        return f"the run's packages replace what is loaded ({', '.join(laid.replaces or loaded)})"
+        return (
+            f"the run's packages replace what is loaded ({', '.join(packages.replaces or loaded)})"
+        )
     if missed := sorted(brought & set(looked_for)):
         return f"libraries that are loaded have looked for {', '.join(missed)} already"
     return ""
 
 
 def _journaled(
-    wanted: PackageRequest, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
+    request: PackageRequest, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
 ) -> PackageFolder:
     """Install them as a phase of the run; a failure or a stop is its end."""
     journal = open_journal(spec, "packages", logs=ray_logs(workspace))
-    journal.emit(PhaseEvent(name="packages", state="begin", detail=wanted.text))
+    journal.emit(PhaseEvent(name="packages", state="begin", detail=request.text))
     try:
         root = cluster_folder(workspace)
-        laid = install(wanted, root, workspace=workspace, is_stopped=is_stopped)
+        packages = install(request, root, workspace=workspace, is_stopped=is_stopped)
     except (MissingDependencyError, Stopped, OSError) as error:
         report = DriverReport(spec, logs=ray_logs(workspace))
         report.phases_so_far()
@@ -213,15 +215,17 @@ def _journaled(
             remedy = "`llmops retry` tries it again"
             end = report.failed([failure_of(error, remedy=remedy)])
         sys.exit(report.end(end))
-    journal.emit(PhaseEvent(name="packages", state="end", detail=_about(laid)))
+    journal.emit(PhaseEvent(name="packages", state="end", detail=_about(packages)))
     journal.close()
-    return laid
+    return packages
 
 
-def _about(laid: PackageFolder) -> str:
-    names = ", ".join(laid.installed) or "all are in the environment"
-    how = "" if laid.is_new else " (already there)"
-    return f"{names}{how}" + (f"; replaces {', '.join(laid.replaces)}" if laid.replaces else "")
+def _about(packages: PackageFolder) -> str:
+    names = ", ".join(packages.installed) or "all are in the environment"
+    how = "" if packages.is_new else " (already there)"
+    return f"{names}{how}" + (
+        f"; replaces {', '.join(packages.replaces)}" if packages.replaces else ""
+    )
 
 
 def in_worker() -> None:
@@ -250,7 +254,7 @@ def without_secrets(text: str) -> str:
 class _Installation:
     """One run of pip: which packages are missing, and then exactly those into a folder."""
 
-    wanted: PackageRequest
+    request: PackageRequest
     workspace: Path
     scratch: Path
     have: Mapping[str, str]
@@ -258,9 +262,11 @@ class _Installation:
 
     def into(self, folder: Path) -> PackageFolder:
         items, replaces = self._missing()
-        if fixed := [one for one in replaces if one.split()[0] in _NEVER_REPLACED]:
+        if fixed := [
+            replacement for replacement in replaces if replacement.split()[0] in _NEVER_REPLACED
+        ]:
             raise MissingDependencyError(
-                f"{self.wanted.text} would replace {fixed[0]}, with which the cluster runs.",
+                f"{self.request.text} would replace {fixed[0]}, with which the cluster runs.",
                 remedy="choose versions that work with it",
             )
         target = self.scratch / "packages"
@@ -303,12 +309,12 @@ class _Installation:
         return items
 
     def _words(self) -> list[str]:
-        file = self.wanted.requirements
-        return [*(["--requirement", file] if file else []), "--", *self.wanted.packages]
+        file = self.request.requirements
+        return [*(["--requirement", file] if file else []), "--", *self.request.packages]
 
     def _install(self, items: list[dict[str, Any]], target: Path) -> None:
-        named = self.wanted.requirements
-        options = _index_options(self.workspace / named) if named else ()
+        requirements = self.request.requirements
+        options = _index_options(self.workspace / requirements) if requirements else ()
         file = self.scratch / "install.txt"
         file.write_text("\n".join([*options, *map(_exact, items)]))
         try:
@@ -318,8 +324,8 @@ class _Installation:
 
     def _pip(self, *words: str) -> None:
         """Run `pip install` in the workspace. Raises _PipError, Stopped."""
-        own = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-        line = [*_pip_command(), "install", *own, *words]
+        options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        line = [*_pip_command(), "install", *options, *words]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         log = self.scratch / "pip.log"
         with log.open("wb") as file:
@@ -346,11 +352,11 @@ class _Installation:
 
     def _failure(self, error: _PipError) -> MissingDependencyError:
         lines = [line for line in error.output.splitlines() if line.strip()]
-        said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        first = said[-1] if said else (lines[-1] if lines else "it printed nothing")
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        first = errors[-1] if errors else (lines[-1] if lines else "it printed nothing")
         print("\n".join(["pip's last lines:", *lines[-_LAST_LINES:]]), file=sys.stderr, flush=True)
         return MissingDependencyError(
-            f"pip could not install {self.wanted.text}: {first}",
+            f"pip could not install {self.request.text}: {first}",
             remedy="check name and version, and that the nodes reach the package index"
             " (PIP_INDEX_URL in the cluster's environment names another one); `llmops logs` has"
             " pip's last lines",
@@ -414,13 +420,13 @@ def _lines(file: Path) -> list[str]:
         ) from None
 
 
-def _key(wanted: PackageRequest, workspace: Path, have: Mapping[str, str]) -> str:
+def _key(request: PackageRequest, workspace: Path, have: Mapping[str, str]) -> str:
     """Return a name of the content: the lines, the interpreter, the platform, the environment.
 
     Also what is in a package of the workspace: its name and version stay while it is worked on.
     """
-    file = workspace / wanted.requirements if wanted.requirements else None
-    lines = sorted([*wanted.packages, *(_contents(file) if file else ())])
+    file = workspace / request.requirements if request.requirements else None
+    lines = sorted([*request.packages, *(_contents(file) if file else ())])
     parts = [
         *lines,
         *(digest for line in lines for digest in _digests(line, workspace)),
@@ -438,9 +444,9 @@ def _contents(file: Path, depth: int = 5) -> Iterator[str]:
         text = line.partition(" #")[0].strip()
         if text and not text.startswith("#"):
             yield text
-        found = _OPTION.match(text)
-        if found and found[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
-            name = found[2].strip().removeprefix("file://")
+        option = _OPTION.match(text)
+        if option and option[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
+            name = option[2].strip().removeprefix("file://")
             if "://" not in name:  # What is behind another URL only pip reads.
                 yield from _contents(file.parent / name, depth - 1)
 
@@ -453,28 +459,28 @@ def _digests(line: str, workspace: Path) -> Iterator[str]:
     if os.path.isfile(path):  # Which is no error of a line that is too long for a name.
         yield hashlib.sha256(path.read_bytes()).hexdigest()
     elif "/" in name and os.path.isdir(path):
-        for one in sorted(path.rglob("*")):
-            if one.is_file() and "__pycache__" not in one.parts:
-                yield f"{one.relative_to(path)} {hashlib.sha256(one.read_bytes()).hexdigest()}"
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"{file.relative_to(path)} {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _environment() -> dict[str, str]:
     """Return name and version of each package that is installed for this interpreter."""
     # Ray and the run add folders of their own; a constraint must be a version that pip reads.
     paths = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
-    found: dict[str, str] = {}
-    for one in metadata.distributions(path=paths):
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions(path=paths):
         with suppress(KeyError, TypeError, AttributeError):
-            if _VERSION.fullmatch(one.version):
-                found.setdefault(_canonical(one.metadata["Name"]), one.version)
-    return found
+            if _VERSION.fullmatch(distribution.version):
+                versions.setdefault(_canonical(distribution.metadata["Name"]), distribution.version)
+    return versions
 
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _laid(folder: Path) -> PackageFolder | None:
+def _read_packages(folder: Path) -> PackageFolder | None:
     try:
         mark = json.loads((folder / _MARK).read_text())
     except (OSError, ValueError):

@@ -104,19 +104,21 @@ class LiveReport:
         self._nodes.seen(facts, progress)
         progress = with_under_way(progress, facts, self._caller)
         finished = self._ledger.finished
-        open_rows = sum(part["rows"] for part in progress.values())
+        open_rows = sum(result["rows"] for result in progress.values())
         # Answers on their way from the engine to a scorer are in neither's counts for a moment.
-        done = max(self._done, min(self._total, sum(part.rows for part in finished) + open_rows))
+        done = max(
+            self._done, min(self._total, sum(result.rows for result in finished) + open_rows)
+        )
         self._done = done
         counts = {"rows": float(done - self._before)}
         for name in COUNTS[1:]:
             if progress:
-                counts[name] = float(sum(part[name] for part in progress.values()))
+                counts[name] = float(sum(result[name] for result in progress.values()))
         self._rates.add(now_s, counts)
         if done > self._before and not self._first_row:
             self._first_row = True
             self._report.phase("first_rows", "end")
-        errors = float(sum(part.errors for part in finished))
+        errors = float(sum(result.errors for result in finished))
         values = {"errors": errors, **_speeds(self._rates), **_replica_values(facts)}
         self._report.emit(
             ProgressEvent(

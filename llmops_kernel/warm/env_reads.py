@@ -71,10 +71,10 @@ class Recording:
         os.environ._data = self._before  # type: ignore[attr-defined]
 
     def reads(self) -> EnvReads:
-        known = sorted(self._seen.iterating & _TAKEN.keys())
+        modules = sorted(self._seen.iterating & _TAKEN.keys())
         return EnvReads(
             names=frozenset(self._seen.names),
-            prefixes=tuple(_TAKEN[module] for module in known),
+            prefixes=tuple(_TAKEN[module] for module in modules),
             strangers=tuple(sorted(self._seen.iterating - _TAKEN.keys())),
         )
 

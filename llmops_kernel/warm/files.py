@@ -111,15 +111,15 @@ class WarmFolder:
             lines = self.events.read_text().splitlines()
         except OSError:
             return []
-        found = []
+        events = []
         for line in lines:
             try:
                 event = json.loads(line)
             except ValueError:
                 continue  # The line was cut off by a full disk.
             if isinstance(event, dict):
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     def _replace(self, path: Path, content: bytes) -> None:
         new = path.with_name(f"{path.name}.{os.getpid()}")

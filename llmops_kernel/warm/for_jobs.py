@@ -58,15 +58,15 @@ def _report() -> dict[str, Any]:
     return WarmFolder(Path(folder)).read_report() if folder else {}
 
 
-def kept_tokenizer(wanted: kept_tokenizers.TokenizerRequest) -> Any:
+def kept_tokenizer(request: kept_tokenizers.TokenizerRequest) -> Any:
     """Return the tokenizer if the fork server had loaded it before the fork, else None.
 
     It is the process's own, and is returned once.
     """
-    return kept_tokenizers.take(wanted) if start_report()[0] else None
+    return kept_tokenizers.take(request) if start_report()[0] else None
 
 
-def keep_tokenizer(wanted: kept_tokenizers.TokenizerRequest) -> None:
+def keep_tokenizer(request: kept_tokenizers.TokenizerRequest) -> None:
     """Ask the node's fork server to load a tokenizer for the next runs; does not wait for it."""
     if folder := os.environ.get(DIR_ENV_VAR):
-        kept_tokenizers.ask(folder, wanted)
+        kept_tokenizers.ask(folder, request)

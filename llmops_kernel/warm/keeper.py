@@ -261,8 +261,8 @@ class Keeper:
 
 
 def _path() -> list[str]:
-    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [entry for entry in sys.path[1:] if entry not in own]
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in sys.path[1:] if entry not in added]
 
 
 def _ending(code: int) -> str:

@@ -70,65 +70,65 @@ class _Kept:
     """Unix time at which a run last asked for it."""
 
 
-def take(wanted: TokenizerRequest) -> Any:
+def take(request: TokenizerRequest) -> Any:
     """In a fork: return the kept tokenizer, once; None if its files are not what they were."""
-    kept = _all().pop(wanted.key, None)
-    return kept.tokenizer if kept is not None and kept.wanted.facts == wanted.facts else None
+    entry = _all().pop(request.key, None)
+    return entry.tokenizer if entry is not None and entry.wanted.facts == request.facts else None
 
 
-def ask(folder: str, wanted: TokenizerRequest) -> None:
+def ask(folder: str, request: TokenizerRequest) -> None:
     """Name a tokenizer to the server of a warm folder. No answer is waited for, no error raised."""
-    request = marshal.dumps({"kind": "keep", **asdict(wanted)})
+    message = marshal.dumps({"kind": "keep", **asdict(request)})
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(_SEND_S)
         channel.connect(os.path.join(folder, "server.sock"))
-        channel.sendall(len(request).to_bytes(4, "big") + request)
+        channel.sendall(len(message).to_bytes(4, "big") + message)
 
 
-def tokenizer_request(request: dict[str, Any]) -> TokenizerRequest:
+def tokenizer_request(fields: dict[str, Any]) -> TokenizerRequest:
     """Raises KeyError or TypeError for what is no such request."""
-    return TokenizerRequest(**{name: request[name] for name in TokenizerRequest.__annotations__})
+    return TokenizerRequest(**{name: fields[name] for name in TokenizerRequest.__annotations__})
 
 
-def is_kept(wanted: TokenizerRequest) -> bool:
+def is_kept(request: TokenizerRequest) -> bool:
     """In the server: return whether it is kept already, from the same files."""
-    kept = _all().get(wanted.key)
-    return kept is not None and kept.wanted.facts == wanted.facts
+    entry = _all().get(request.key)
+    return entry is not None and entry.wanted.facts == request.facts
 
 
-def mark_used(wanted: TokenizerRequest) -> None:
+def mark_used(request: TokenizerRequest) -> None:
     """In the server: make one that is kept the last to be let go."""
-    kept = _all()
-    kept[wanted.key] = one = kept.pop(wanted.key)
-    one.used_s = time.time()
+    entries = _all()
+    entries[request.key] = entry = entries.pop(request.key)
+    entry.used_s = time.time()
 
 
-def can_keep(wanted: TokenizerRequest) -> bool:
+def can_keep(request: TokenizerRequest) -> bool:
     """In the server: return whether the libraries are preloaded and there is memory for it."""
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
-        and 0 < wanted.num_bytes <= wanted.limit_bytes
-        and not is_short(wanted.num_bytes, memory())
+        and 0 < request.num_bytes <= request.limit_bytes
+        and not is_short(request.num_bytes, memory())
     )
 
 
-def is_harmless(wanted: TokenizerRequest) -> bool:
+def is_harmless(request: TokenizerRequest) -> bool:
     """In a child of the server: load it, and return whether the server may."""
     signal.alarm(_TRIAL_S)
     before = _threads(), _packages()
-    return _load(wanted) is not None and (_threads(), _packages()) == before
+    return _load(request) is not None and (_threads(), _packages()) == before
 
 
-def keep(wanted: TokenizerRequest) -> None:
+def keep(request: TokenizerRequest) -> None:
     """In the server: load it, and let go of what was used least."""
-    kept = _all()
-    kept.pop(wanted.key, None)
-    tokenizer = _load(wanted)
+    entries = _all()
+    entries.pop(request.key, None)
+    tokenizer = _load(request)
     if tokenizer is None:
         return
-    kept[wanted.key] = _Kept(wanted=wanted, tokenizer=tokenizer, used_s=time.time())
-    while len(kept) > _MOST or _size() > wanted.limit_bytes:
-        del kept[next(iter(kept))]
+    entries[request.key] = _Kept(wanted=request, tokenizer=tokenizer, used_s=time.time())
+    while len(entries) > _MOST or _size() > request.limit_bytes:
+        del entries[next(iter(entries))]
     _give_back()
 
 
@@ -146,38 +146,38 @@ def drop() -> None:
 
 def all_kept() -> list[tuple[str, int, float]]:
     """Return model, bytes and time of last use of each."""
-    return [(one.wanted.model, one.wanted.num_bytes, one.used_s) for one in _all().values()]
+    return [(entry.wanted.model, entry.wanted.num_bytes, entry.used_s) for entry in _all().values()]
 
 
 def _all() -> dict[tuple[str, str, str], _Kept]:
     library = sys.modules.get("tokenizers")
-    found: dict[tuple[str, str, str], _Kept] = (
+    entries: dict[tuple[str, str, str], _Kept] = (
         {} if library is None else library.__dict__.setdefault(_ATTRIBUTE, {})
     )
-    return found
+    return entries
 
 
 def _size() -> int:
-    return sum(one.wanted.num_bytes for one in _all().values())
+    return sum(entry.wanted.num_bytes for entry in _all().values())
 
 
-def _load(wanted: TokenizerRequest) -> Any:
+def _load(request: TokenizerRequest) -> Any:
     """Return the tokenizer; None if it cannot be loaded, or its files are not what they were."""
-    if not _is_same(wanted):
+    if not _is_same(request):
         return None
     try:
         with without_collections(freeze=False):
-            found = sys.modules["transformers"].AutoTokenizer.from_pretrained(
-                wanted.source, revision=wanted.revision, local_files_only=True
+            tokenizer = sys.modules["transformers"].AutoTokenizer.from_pretrained(
+                request.source, revision=request.revision, local_files_only=True
             )
     except Exception:  # Files that the library cannot read raise many unrelated types.
         return None
-    return found if _is_same(wanted) else None
+    return tokenizer if _is_same(request) else None
 
 
-def _is_same(wanted: TokenizerRequest) -> bool:
+def _is_same(request: TokenizerRequest) -> bool:
     try:
-        return facts_of(wanted.folder) == wanted.facts
+        return facts_of(request.folder) == request.facts
     except OSError:
         return False
 

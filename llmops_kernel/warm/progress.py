@@ -62,12 +62,12 @@ class Progress:
         return self.looked_s - self._grew_s
 
     def _stats(self) -> list[_Stat]:
-        own = _stat(self._pid)
-        if own is None:
+        stat = _stat(self._pid)
+        if stat is None:
             return []
         if not self._with_children:
-            return [replace(own, ended_children_s=0.0)]
-        return [own, *_descendants(self._pid)]
+            return [replace(stat, ended_children_s=0.0)]
+        return [stat, *_descendants(self._pid)]
 
 
 def _used_s(stats: Iterable[_Stat]) -> float:
@@ -90,7 +90,7 @@ def _stat(pid: int) -> _Stat | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
-        own, ended = (sum(map(int, words[at : at + 2])) * _TICK_S for at in (11, 13))
-        return _Stat(words[0].decode(), int(words[1]), own, ended)
+        used, ended = (sum(map(int, words[index : index + 2])) * _TICK_S for index in (11, 13))
+        return _Stat(words[0].decode(), int(words[1]), used, ended)
     except (OSError, ValueError, IndexError):
         return None

@@ -120,9 +120,9 @@ class Server:
                 # of the launcher. Until it is waited for, no other session has its number.
                 _kill_session(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
-            wanted = self._trials.pop(ended.si_pid, None)
-            if wanted is not None and status == 0 and not self._draining:
-                kept_tokenizers.keep(wanted)
+            request = self._trials.pop(ended.si_pid, None)
+            if request is not None and status == 0 and not self._draining:
+                kept_tokenizers.keep(request)
                 self._base.files.add_new()
             if caller is not None:
                 _send(caller.channel, status.to_bytes(4, "big"))
@@ -190,42 +190,42 @@ class Server:
             self._forget(caller)
             return None
         try:
-            wanted = plan(request, self._base)
+            child_plan = plan(request, self._base)
         except RefusedError as why:
             self._refuse(caller, str(why))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             self._refuse(caller, f"not understood ({type(error).__name__}: {error})")
         else:
-            return self._fork(caller, wanted, request)
+            return self._fork(caller, child_plan, request)
         return None
 
-    def _try(self, wanted: kept_tokenizers.TokenizerRequest) -> None:
+    def _try(self, request: kept_tokenizers.TokenizerRequest) -> None:
         """Have a child try what this process is to load: `_signalled` sees how it ended.
 
         One that is kept already is only marked as used.
         """
         if self._trials or self._draining:
             return
-        if kept_tokenizers.is_kept(wanted):
-            kept_tokenizers.mark_used(wanted)
+        if kept_tokenizers.is_kept(request):
+            kept_tokenizers.mark_used(request)
             return
-        if not kept_tokenizers.can_keep(wanted):
+        if not kept_tokenizers.can_keep(request):
             return
         pid = -1
         with contextlib.suppress(OSError):
             pid = os.fork()
         if pid > 0:
-            self._trials[pid] = wanted
+            self._trials[pid] = request
         elif pid == 0:
             harmless = False
             try:
                 self._leave(None)
-                harmless = kept_tokenizers.is_harmless(wanted)
+                harmless = kept_tokenizers.is_harmless(request)
             finally:
                 os._exit(0 if harmless else 1)
 
     def _fork(
-        self, caller: _Caller, wanted: Plan, request: dict[str, Any]
+        self, caller: _Caller, child_plan: Plan, request: dict[str, Any]
     ) -> child.ChildStart | None:
         # A signal to the child stays pending until the child has that signal's handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -235,13 +235,13 @@ class Server:
             pid = -1
             why = f"the fork server cannot fork: {error.strerror}"
         if pid == 0:
-            return self._born(caller, wanted, request)
+            return self._born(caller, child_plan, request)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if pid < 0:
             self._refuse(caller, why)
             return None
         self._forked += 1
-        caller.pid, caller.kind = pid, wanted.kind
+        caller.pid, caller.kind = pid, child_plan.kind
         caller.data.clear()
         self._callers[pid] = caller
         self._waiting.remove(caller)
@@ -253,9 +253,9 @@ class Server:
         _send(caller.channel, marshal.dumps(("refused", why)))
         self._forget(caller)
 
-    def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.ChildStart:
+    def _born(self, caller: _Caller, child_plan: Plan, request: dict[str, Any]) -> child.ChildStart:
         self._leave(caller)
-        return child.ChildStart(plan=wanted, request=request, fds=tuple(caller.fds))
+        return child.ChildStart(plan=child_plan, request=request, fds=tuple(caller.fds))
 
     def _leave(self, caller: _Caller | None) -> None:
         """Close all of the server in a child, except what its caller has sent."""
@@ -263,10 +263,10 @@ class Server:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
-        for other in [*self._callers.values(), *self._waiting]:
-            other.channel.close()
-            if other is not caller:
-                _close(other)
+        for open_caller in [*self._callers.values(), *self._waiting]:
+            open_caller.channel.close()
+            if open_caller is not caller:
+                _close(open_caller)
         self._wakeup[1].close()
 
     def _lost(self, caller: _Caller) -> None:
@@ -379,18 +379,18 @@ def main(arguments: list[str]) -> int:
     priority.take_share(niceness)  # Forks take their launcher's niceness, mostly 15.
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
-        others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
-        os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
+        remaining = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
+        os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *remaining])
     reads = recording.reads()
     base = base.after_preload(reads)
     server = Server(folder, base)
     about = {"pid": os.getpid(), "took_s": time.time() - began_s, "reads": reads.as_report()}
     folder.write_report(loaded | about | {"looked_for": sorted(looked_for.names)})
-    birth = server.serve()
-    if birth is None:
+    start = server.serve()
+    if start is None:
         return 0
     del server
-    return child.live(birth, base)
+    return child.live(start, base)
 
 
 if __name__ == "__main__":

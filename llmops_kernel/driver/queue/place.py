@@ -25,50 +25,50 @@ class QueuePosition:
 
 def find_place(use: ClusterUse) -> QueuePosition | None:
     """Return what this job's requests wait for; None if Ray does not report that they wait."""
-    own = [one for one in use.requests if one.job == use.own_job]
-    waiting = [one for one in own if one.state == "waits"]
+    own_requests = [request for request in use.requests if request.job == use.own_job]
+    waiting = [request for request in own_requests if request.state == "waits"]
     if waiting:
         return QueuePosition(_reason(waiting, use))
     # Ray does not say of an actor whether it waits for resources or for its process.
-    starting = [one for one in own if one.state == "starts"]
-    if starting and _cannot_have_started(add(one.amounts for one in starting), use):
+    starting = [request for request in own_requests if request.state == "starts"]
+    if starting and _cannot_have_started(add(request.amounts for request in starting), use):
         return QueuePosition(_reason(starting, use))
     return None
 
 
-def _cannot_have_started(wanted: Amounts, use: ClusterUse) -> bool:
+def _cannot_have_started(amounts: Amounts, use: ClusterUse) -> bool:
     """Return True if a resource is short, and what is in use is in use by others."""
-    held = add(one.amounts for one in use.requests if one.state == "holds")
-    for name, amount in wanted.items():
+    held_amounts = add(request.amounts for request in use.requests if request.state == "holds")
+    for name, amount in amounts.items():
         used = use.total.get(name, 0.0) - use.free.get(name, 0.0)
-        if amount > use.free.get(name, 0.0) and used - held.get(name, 0.0) < amount:
+        if amount > use.free.get(name, 0.0) and used - held_amounts.get(name, 0.0) < amount:
             return True
     return False
 
 
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
-    wanted = add(one.amounts for one in waiting)
-    wanted = {name: amount for name, amount in wanted.items() if amount}
-    asked = amounts_words(wanted)
-    if _grows_enough(wanted, use):
-        free = amounts_words({name: use.free.get(name, 0.0) for name in wanted})
-        return f"needs {asked}; Ray's autoscaler adds nodes (free now: {free})"
-    short = [name for name, amount in wanted.items() if amount > use.free.get(name, 0.0)]
-    if any(one.is_too_large for one in waiting):
-        return f"needs {asked}; no node of the cluster is large enough yet"
+    amounts = add(request.amounts for request in waiting)
+    amounts = {name: amount for name, amount in amounts.items() if amount}
+    needs = amounts_words(amounts)
+    if _grows_enough(amounts, use):
+        free = amounts_words({name: use.free.get(name, 0.0) for name in amounts})
+        return f"needs {needs}; Ray's autoscaler adds nodes (free now: {free})"
+    short = [name for name, amount in amounts.items() if amount > use.free.get(name, 0.0)]
+    if any(request.is_too_large for request in waiting):
+        return f"needs {needs}; no node of the cluster is large enough yet"
     if not short:
-        return f"needs {asked}; no node has enough of them free"
-    return f"needs {asked}; {'; '.join(_used(name, use) for name in short)}"
+        return f"needs {needs}; no node has enough of them free"
+    return f"needs {needs}; {'; '.join(_used(name, use) for name in short)}"
 
 
-def _grows_enough(wanted: Amounts, use: ClusterUse) -> bool:
+def _grows_enough(amounts: Amounts, use: ClusterUse) -> bool:
     """Return whether the nodes that the autoscaler may still add have what is short."""
     if use.most is None:
         return False
-    lacks = {name: amount - use.free.get(name, 0.0) for name, amount in wanted.items()}
-    left = {name: most - use.total.get(name, 0.0) for name, most in use.most.items()}
+    lacks = {name: amount - use.free.get(name, 0.0) for name, amount in amounts.items()}
+    addable = {name: most - use.total.get(name, 0.0) for name, most in use.most.items()}
     short = [name for name, amount in lacks.items() if amount > 0]
-    return bool(short) and all(lacks[name] <= left.get(name, 0.0) for name in short)
+    return bool(short) and all(lacks[name] <= addable.get(name, 0.0) for name in short)
 
 
 def _used(name: str, use: ClusterUse) -> str:
@@ -81,19 +81,19 @@ def _used(name: str, use: ClusterUse) -> str:
 
 def _users(name: str, used: float, use: ClusterUse) -> str:
     by_run: Amounts = {}
-    for one in use.requests:
-        if one.state == "holds" and one.amounts.get(name):
-            run = use.runs.get(one.job, _OTHER)
-            by_run[run] = by_run.get(run, 0.0) + one.amounts[name]
+    for request in use.requests:
+        if request.state == "holds" and request.amounts.get(name):
+            run = use.runs.get(request.job, _OTHER)
+            by_run[run] = by_run.get(run, 0.0) + request.amounts[name]
     rest = used - sum(by_run.values())
     if rest > 0.01:
         by_run[_OTHER] = by_run.get(_OTHER, 0.0) + rest
-    others = by_run.pop(_OTHER, 0.0)
+    other_amount = by_run.pop(_OTHER, 0.0)
     runs = sorted(by_run, key=lambda run: (-by_run[run], run))
     names = [f"run {run}" for run in runs[:_NAMED]]
     if len(runs) > _NAMED:
         names.append(counted(len(runs) - _NAMED, "more run"))
-    if others:
+    if other_amount:
         names.append(_OTHER)
     if not names:
         return ""
@@ -139,12 +139,12 @@ def capacity_of(spec: RunSpec) -> ClusterCapacity:
     """Ask Ray, which this process is connected to."""
     import ray
 
-    now = ray.cluster_resources()
+    current = ray.cluster_resources()
     if spec.most_resources is None:
-        return ClusterCapacity(now)
+        return ClusterCapacity(current)
     # A bound that was raised since the submission is seen in what there is.
-    most = {name: max(now.get(name, 0.0), one) for name, one in spec.most_resources.items()}
-    return ClusterCapacity(now | most, grows=True)
+    most = {name: max(current.get(name, 0.0), bound) for name, bound in spec.most_resources.items()}
+    return ClusterCapacity(current | most, grows=True)
 
 
 # --- Who uses a cluster's resources and what waits for them, as Ray's control plane has it ---
@@ -190,8 +190,8 @@ class ClusterUse:
 def add(amounts: Iterable[Mapping[str, float]]) -> Amounts:
     """Return the sum by resource."""
     total: Amounts = {}
-    for one in amounts:
-        for name, amount in one.items():
+    for resources in amounts:
+        for name, amount in resources.items():
             total[name] = total.get(name, 0.0) + amount
     return total
 
@@ -252,10 +252,10 @@ def _runs(accessor: Any) -> tuple[dict[str, str], frozenset[str]]:
     jobs = accessor.get_job_table(
         skip_submission_job_info_field=True, skip_is_running_tasks_field=True
     )
-    named, ended = {}, set()
+    runs, ended = {}, set()
     for job in map(table.FromString, jobs):
         if job.is_dead:
             ended.add(job.job_id.hex())
         if run := job.config.metadata.get(_RUN_METADATA):
-            named[job.job_id.hex()] = f"{run} (ended; its engine is loaded)" if job.is_dead else run
-    return named, frozenset(ended)
+            runs[job.job_id.hex()] = f"{run} (ended; its engine is loaded)" if job.is_dead else run
+    return runs, frozenset(ended)

@@ -62,17 +62,17 @@ class QueueWatch:
         return self._written is not None
 
     def begin(
-        self, wanted: Mapping[str, float] | None = None, *, stop: threading.Event | None = None
+        self, resources: Mapping[str, float] | None = None, *, stop: threading.Event | None = None
     ) -> bool:
         """Start to look; call it before resources are requested.
 
-        With what is `wanted`, returns when no run that came before waits for some of the same:
+        With `resources`, returns when no run that came before waits for some of the same:
         True, or False when `end` was called or `stop` was set meanwhile, after which nothing may
         be requested.
         """
         self._ended.set()
         self._ended = ended = threading.Event()
-        if wanted and self._turn is not None and not self._has_turn(wanted, ended, stop):
+        if resources and self._turn is not None and not self._has_turn(resources, ended, stop):
             self.end()
             return False
         arguments = (ended,)
@@ -87,13 +87,13 @@ class QueueWatch:
 
     def _has_turn(
         self,
-        wanted: Mapping[str, float],
+        resources: Mapping[str, float],
         ended: threading.Event,
         stop: threading.Event | None,
     ) -> bool:
         assert self._turn is not None
         try:
-            self._turn.ask(wanted)
+            self._turn.ask(resources)
             while (place := self._turn.waits_behind()) is not None:
                 self._write(place)
                 # Each look asks Ray's control plane, and many may wait.
@@ -115,9 +115,13 @@ class QueueWatch:
     def _place(self) -> QueuePosition | None:
         """Return what the request waits for in Ray, with this run's place among those that wait."""
         use = self._look()
-        found = find_place(use)
-        order = self._turn.place(use) if found is not None and self._turn is not None else None
-        return found if found is None or order is None else QueuePosition(found.reason, *order)
+        position = find_place(use)
+        order = self._turn.place(use) if position is not None and self._turn is not None else None
+        return (
+            position
+            if position is None or order is None
+            else QueuePosition(position.reason, *order)
+        )
 
     def _run(self, ended: threading.Event) -> None:
         wait_s = self._first_s
@@ -199,11 +203,11 @@ class Turn:
         self._asked_ns = 0
         self._name = ""
 
-    def ask(self, wanted: Mapping[str, float]) -> None:
+    def ask(self, resources: Mapping[str, float]) -> None:
         """Leave the ticket, or renew it."""
         self._asked_ns = self._asked_ns or time.time_ns()
         self._name = _name(self._asked_ns, self._run)
-        amounts = {name: amount for name, amount in wanted.items() if amount > 0}
+        amounts = {name: amount for name, amount in resources.items() if amount > 0}
         ticket = {"run": self._run, "job": self._job(), "asked_ns": self._asked_ns}
         self._store.put(self._name, ticket | {"wanted": amounts})
 
@@ -216,67 +220,70 @@ class Turn:
     def waits_behind(self) -> QueuePosition | None:
         """Return the place of this run while an earlier one must come first; None if it may ask."""
         tickets = self._tickets()
-        own = next((one for one in tickets if self._is_own(one)), None)
-        if own is None or tickets[0] is own:
+        own_ticket = next((ticket for ticket in tickets if self._is_own(ticket)), None)
+        if own_ticket is None or tickets[0] is own_ticket:
             return None  # Nothing else is read where nobody is before it.
         use = self._look()
         self._remove_ended(tickets, use)
-        alike = _alike(own, tickets, use)
+        alike = _alike(own_ticket, tickets, use)
         before = [
-            one
-            for one in alike[: alike.index(own)]
-            if _can_have(one, use) and not _has_them(one, use)
+            ticket
+            for ticket in alike[: alike.index(own_ticket)]
+            if _can_have(ticket, use) and not _has_them(ticket, use)
         ]
-        if not before or _fits(add(one.wanted for one in [*before, own]), use.free):
+        if not before or _fits(add(ticket.wanted for ticket in [*before, own_ticket]), use.free):
             return None
-        return QueuePosition(_reason(own, before[0]), alike.index(own) + 1, len(alike))
+        return QueuePosition(
+            _reason(own_ticket, before[0]), alike.index(own_ticket) + 1, len(alike)
+        )
 
     def place(self, use: ClusterUse) -> tuple[int, int] | None:
         """Return this run's place and how many wait for some of the same; None without a ticket."""
         tickets = self._tickets()
-        own = next((one for one in tickets if self._is_own(one)), None)
-        if own is None:
+        own_ticket = next((ticket for ticket in tickets if self._is_own(ticket)), None)
+        if own_ticket is None:
             return None
-        alike = _alike(own, tickets, use)
-        return alike.index(own) + 1, len(alike)
+        alike = _alike(own_ticket, tickets, use)
+        return alike.index(own_ticket) + 1, len(alike)
 
     def _remove_ended(self, tickets: list[Ticket], use: ClusterUse) -> None:
         """Remove tickets of killed drivers: each later run would look at the cluster for them."""
-        for one in tickets:
-            if one.job in use.ended:
-                self._store.delete(_name(one.asked_ns, one.run))
+        for ticket in tickets:
+            if ticket.job in use.ended:
+                self._store.delete(_name(ticket.asked_ns, ticket.run))
 
     def _is_own(self, ticket: Ticket) -> bool:
         return (ticket.run, ticket.asked_ns) == (self._run, self._asked_ns)
 
     def _tickets(self) -> list[Ticket]:
-        found = [Ticket(**value) for value in self._store.values(_PREFIX)]
-        return sorted(found, key=lambda one: (one.asked_ns, one.run))
+        tickets = [Ticket(**value) for value in self._store.values(_PREFIX)]
+        return sorted(tickets, key=lambda ticket: (ticket.asked_ns, ticket.run))
 
 
 def _name(asked_ns: int, run: str) -> str:
     return f"{_PREFIX}{asked_ns:020d}/{run}"
 
 
-def _alike(own: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[Ticket]:
+def _alike(own_ticket: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[Ticket]:
     """Return the tickets of living drivers that want some of the same resources, in order."""
     return [
-        one
-        for one in tickets
-        if one is own or (one.job not in use.ended and one.wanted.keys() & own.wanted.keys())
+        ticket
+        for ticket in tickets
+        if ticket is own_ticket
+        or (ticket.job not in use.ended and ticket.wanted.keys() & own_ticket.wanted.keys())
     ]
 
 
 def _can_have(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether the cluster as it is can hold it: what waits for new nodes stops nobody."""
-    if any(one.is_too_large for one in use.requests if one.job == ticket.job):
+    if any(request.is_too_large for request in use.requests if request.job == ticket.job):
         return False
     return _fits(ticket.wanted, use.total)
 
 
 def _has_them(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether Ray has given them already; its workers are starting."""
-    states = {one.state for one in use.requests if one.job == ticket.job}
+    states = {request.state for request in use.requests if request.job == ticket.job}
     return states == {"holds"}
 
 
@@ -284,9 +291,9 @@ def _fits(amounts: Amounts, into: Mapping[str, float]) -> bool:
     return all(amount <= into.get(name, 0.0) for name, amount in amounts.items())
 
 
-def _reason(own: Ticket, first: Ticket) -> str:
+def _reason(ticket: Ticket, first: Ticket) -> str:
     return (
-        f"needs {amounts_words(own.wanted)}; run {first.run}, which came before, waits for"
+        f"needs {amounts_words(ticket.wanted)}; run {first.run}, which came before, waits for"
         f" {amounts_words(first.wanted)}"
     )
 

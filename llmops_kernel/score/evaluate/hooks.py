@@ -36,7 +36,7 @@ def user_metrics(
 ) -> dict[str, float | None]:
     """Call `score_row` for one row. Raises HookError, also for names in `reserved`."""
     result = call(score_row, prediction, reference, row)
-    return hook_numbers(result, hook="score_row", taken=reserved)
+    return hook_numbers(result, hook="score_row", reserved=reserved)
 
 
 def compute_metrics(
@@ -61,4 +61,4 @@ def compute_metrics(
         return HookMetrics()
     predictions, references, inputs = (list(column) for column in zip(*every, strict=True))
     result = call(function, predictions, references, inputs)
-    return HookMetrics(values=hook_numbers(result, hook="compute_metrics", taken=reserved))
+    return HookMetrics(values=hook_numbers(result, hook="compute_metrics", reserved=reserved))

@@ -269,7 +269,7 @@ class EngineLoop:
         there for minutes before the last.
         """
         counts: dict[str, list[int]] = {}
-        for batch in {id(batch_): batch_ for batch_ in list(self._batches.values())}.values():
+        for batch in {id(waiting): waiting for waiting in list(self._batches.values())}.values():
             before = counts.get(batch.caller, [0, 0, 0])
             counts[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
         return counts

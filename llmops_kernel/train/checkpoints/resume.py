@@ -59,7 +59,9 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
             raise view.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
-        damages = gather(checkpoint.hash_damage(path, share=context.rank, of=context.world_size))
+        damages = gather(
+            checkpoint.hash_damage(path, share=context.rank, num_shares=context.world_size)
+        )
         if not any(damages):
             return path
         error = ""

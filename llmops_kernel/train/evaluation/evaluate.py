@@ -316,7 +316,7 @@ def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, 
         return {"exact_match": f"{int(answer.strip() == prompt.reference.strip())}"}
     try:
         score = call(hooks.score_row, answer, prompt.reference, prompt.row, where=f"row {name}")
-        numbers = hook_numbers(score, hook="score_row", taken=_TEXTS, why_taken=_WHY_TAKEN)
+        numbers = hook_numbers(score, hook="score_row", reserved=_TEXTS, why_reserved=_WHY_TAKEN)
     except HookError as error:
         return {"score_row": shortened(error.message, _MOST_ERROR)}
     listed = list(numbers.items())[:_MOST_METRICS]

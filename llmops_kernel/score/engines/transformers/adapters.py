@@ -19,7 +19,7 @@ class Adapters:
         self._model = model
         self._name = name
         self._shapes: Shapes = {
-            parameter: tuple(w.shape) for parameter, w in model.named_parameters()
+            weight_name: tuple(weight.shape) for weight_name, weight in model.named_parameters()
         }
         self._loaded: OrderedDict[str, str] = OrderedDict()
         """Version of its files -> the name that PEFT knows it by."""
