@@ -157,7 +157,8 @@ def _about_module(name: str, spec: RunSpec) -> str:
     for path in (f"{name.replace('.', '/')}.py", f"{top}.py", top):
         if ignored := covers(spec.ignored, path):
             return (
-                f"{ignored} is in your workspace, but an ignore file kept it at home. {how(ignored)}"
+                f"{ignored} is in your workspace, but an ignore file kept it at home."
+                f" {how(ignored)}"
             )
     package = _PACKAGE_OF.get(top, top.replace("_", "-"))
     return (

@@ -153,21 +153,21 @@ def _base(located: Located, folder: Path, progress: Progress) -> tuple[str, dict
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "config.json").read_text())
-    return found if isinstance(found, dict) else {}
+    value = json.loads((folder / "config.json").read_text())
+    return value if isinstance(value, dict) else {}
 
 
 def _length(job: ExportJob, config: dict[str, Any]) -> int | None:
     """Return the run's longest row with its answer, at most what the model allows."""
     allowed = config.get("max_position_embeddings")
-    lengths = [one for one in (job.max_length, allowed) if isinstance(one, int)]
+    lengths = [length for length in (job.max_length, allowed) if isinstance(length, int)]
     return min(lengths, default=None)
 
 
 def _rank(adapter: Path) -> int:
     """Return the smallest rank that vLLM accepts and that the adapter fits into."""
     config = adapter_config(adapter)
-    wanted = [int(config.get("r") or 1)]
+    ranks = [int(config.get("r") or 1)]
     with suppress(AttributeError):
-        wanted += [int(rank) for rank in (config.get("rank_pattern") or {}).values()]
-    return next((rank for rank in _RANKS if rank >= max(wanted)), max(wanted))
+        ranks += [int(rank) for rank in (config.get("rank_pattern") or {}).values()]
+    return next((rank for rank in _RANKS if rank >= max(ranks)), max(ranks))

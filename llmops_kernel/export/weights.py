@@ -180,9 +180,9 @@ def make_readable(folder: Path) -> None:
 
 def _not_loaded(located: Located, error: Exception) -> ModelError:
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    what = f"{located.base} with the adapter {located.result}" if located.is_adapter else ""
+    subject = f"{located.base} with the adapter {located.result}" if located.is_adapter else ""
     return ModelError(
-        f"{what or located.base} cannot be loaded: {first}",
+        f"{subject or located.base} cannot be loaded: {first}",
         remedy="check that the base model is the one that the run was trained from, and, for a"
         " private hub model, that HF_TOKEN is set; --base names another location of it",
     )

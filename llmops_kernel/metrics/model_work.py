@@ -146,23 +146,23 @@ def executed_flops(
         share = squares / computed.squares if squares else 0.0
         for window, width in _widths(work, kernel).items():
             if kernel.covers == "own":
-                found = share * pairs(tokens, sum_squared_lengths, window)
+                num_pairs = share * pairs(tokens, sum_squared_lengths, window)
             elif kernel.covers == "earlier" and not _needs_mask(computed, window):
-                found = squares / 2
+                num_pairs = squares / 2
             else:
-                found = squares
-            attention += 2.0 * width * found
+                num_pairs = squares
+            attention += 2.0 * width * num_pairs
     return weights + head + attention
 
 
 def _widths(work: ModelWork, kernel: Kernel) -> dict[int | None, float]:
     """Return the widths of all products of attention that are computed, by window."""
-    found: dict[int | None, float] = {}
+    widths: dict[int | None, float] = {}
     for layer in work.attention:
         again = layer.key_width if kernel.recomputes and layer.backward else 0
         width = (1 + work.recomputed_attention) * layer.forward + layer.backward + again
-        found[layer.window] = found.get(layer.window, 0.0) + width
-    return found
+        widths[layer.window] = widths.get(layer.window, 0.0) + width
+    return widths
 
 
 def _needs_mask(computed: Computed, window: int | None) -> bool:

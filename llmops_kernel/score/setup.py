@@ -56,7 +56,7 @@ def open_table(
     table_input = config.input
     files = table_files(table_input.path, roots=roots(spec), format_name=table_input.format)
     plan = divide(
-        files, part_rows=config.output.part_rows, limit=table_input.limit, counted=on_count
+        files, part_rows=config.output.part_rows, limit=table_input.limit, on_count=on_count
     )
     if not plan.parts:
         raise DataError(f"{table_input.path} has no rows.", remedy="check the file")

@@ -123,8 +123,8 @@ class StopAgreement:
         """Return True in the call that all ranks agreed upon, and after it."""
         self._calls += 1
         if self._rank != 0:
-            at = self._reader.latest()
-            return at is not None and self._calls >= at
+            agreed_call = self._reader.latest()
+            return agreed_call is not None and self._calls >= agreed_call
         if self._calls == 1:
             self._board.put(ASKS, True)
         if self._world_size == 1:
