@@ -30,7 +30,7 @@ _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a checkpoint."""
+    """A file of a checkpoint."""
 
     size_bytes: int
     sha256: str | None = None

@@ -131,7 +131,7 @@ QUEUE: dict[str, PrivateName] = {
         "a run that waits for resources is shown as pending or running, without what it waits for",
     ),
 }
-"""Of a driver whose workers have no resources yet."""
+"""Names that a driver uses whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
     "stdstream_dispatcher": PrivateName(
         "ray._private.ray_logging:global_worker_stdstream_dispatcher",
@@ -169,7 +169,7 @@ SCRIPT: dict[str, PrivateName] = {
         "track reports nothing in the workers that a script starts itself",
     ),
 }
-"""Of a script's driver and workers; a run of a training config needs none of them."""
+"""Names that a script's driver and workers use; a run of a training config needs none of them."""
 LOST_WORKER = frozenset({"WorkerHealthCheckFailedError", "WorkerHealthCheckTimeoutError"})
 """Classes of ray.train.v2._internal.exceptions that Ray Train reports for a process that is gone.
 

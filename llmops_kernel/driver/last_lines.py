@@ -19,9 +19,9 @@ from llmops_kernel.hardware.load import patience_s
 
 _MARK = "\x02last line of worker "
 _RETURNED_S = 3.0
-"""How long marks may take on a machine that is not busy: 0.1 - 0.3 s were measured."""
+"""Seconds that marks may take on an idle machine: 0.1 - 0.3 s were measured."""
 _GONE_S = 0.6
-"""The same for workers that may have been killed before they wrote one."""
+"""Seconds for workers that may have been killed before they wrote a mark."""
 _HANDLER = "llmops_last_lines"
 
 

@@ -40,7 +40,7 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import looked_for_by_server, start_report
 
 IN_WORKER = f"{__name__}.in_worker"
-"""What Ray calls in each of a job's workers before their first task."""
+"""Called by Ray in each of a job's workers before their first task."""
 WANTED_ENV_VAR = "LLMOPS_PACKAGES"
 HOOK_ENV_VAR = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """Ray's `ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR`, which is read in each worker."""
@@ -59,7 +59,7 @@ _CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies|Cannot in
 
 @dataclass(frozen=True, kw_only=True)
 class PackageRequest:
-    """What a run's config asks for."""
+    """The packages that a run's config asks for."""
 
     packages: tuple[str, ...] = ()
     requirements: str = ""
@@ -100,7 +100,7 @@ class PackageFolder:
 
     @property
     def is_first(self) -> bool:
-        """Whether it comes before the environment on sys.path."""
+        """Return whether the folder comes before the environment on sys.path."""
         return bool(self.replaces)
 
     def modules(self) -> set[str]:
@@ -252,7 +252,7 @@ def without_secrets(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Installation:
-    """One run of pip: which packages are missing, and then exactly those into a folder."""
+    """A run of pip: it finds the missing packages, and installs exactly those into a folder."""
 
     request: PackageRequest
     workspace: Path

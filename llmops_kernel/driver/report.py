@@ -1,4 +1,4 @@
-"""What a driver journals: the start-up so far, the processes, failures and the end."""
+"""A driver's entries in the journal: the start-up so far, the processes, failures and the end."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def print_traceback(failure: FailureEvent) -> None:
 
 
 RECALL_S = 10.0
-"""How long a driver that has ended waits until earlier attempts' journals are copied."""
+"""Seconds that a driver that has ended waits until earlier attempts' journals are copied."""
 
 
 def recall(spec: RunSpec, target: Path | None) -> None:

@@ -70,7 +70,7 @@ class Stored:
 
 
 class Bucket:
-    """One run's part of a bucket. Each method raises StoreError."""
+    """The files of a run in a bucket. Each method raises StoreError."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -41,12 +41,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Check:
-    """How many answers are the same, and by what the others differ."""
+    """The number of equal answers, and how the others differ."""
 
     num_equal: int
     num_prompts: int
     margins: tuple[float, ...]
-    """Of each other answer: by how much the first different token lost before."""
+    """For each other answer: by how much the first different token lost before."""
     rounded_to: str = ""
 
     def text(self) -> str:

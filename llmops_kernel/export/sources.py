@@ -1,4 +1,4 @@
-"""Where the files of an export come from: the run's result and its base model, as local folders."""
+"""The files of an export: the run's result and its base model, as local folders."""
 
 from __future__ import annotations
 

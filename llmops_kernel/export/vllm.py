@@ -32,12 +32,12 @@ if [ -e /sys/class/net/lo ]; then
 fi
 """
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's --max-lora-rank accepts."""
+"""Ranks that vLLM's --max-lora-rank accepts."""
 
 
 @dataclass(frozen=True)
 class EngineArguments:
-    """What an engine is told, by the names of vLLM's engine arguments."""
+    """The arguments of an engine, by vLLM's names."""
 
     model: str
     """Relative to the folder, or a hub id."""

@@ -55,7 +55,7 @@ class Merged:
     model: Any
     tokenizer: Any
     dtype: str
-    """Of the weights to be written."""
+    """Number format of the weights to be written."""
     prompts: tuple[str, ...]
     before: list[Answer]
     base: str = ""

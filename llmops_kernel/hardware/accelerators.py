@@ -43,7 +43,7 @@ _TABLES = "tables of torchtitan 0.3.0 and TRL 1.16, which agree"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One device as PyTorch sees it."""
+    """A device as PyTorch sees it."""
 
     name: str
     device_names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Accelerator:
     """Dense FLOP per second by dtype. `float32` is without TF32, PyTorch's default; `tf32` is that
     of float32 products in TF32."""
     unit: str = "GPU"
-    """What one device is: a GPU, or a GCD (half an MI250X)."""
+    """Name of a device: a GPU, or a GCD (half an MI250X)."""
 
 
 def _row(

@@ -22,13 +22,13 @@ _BELOW_BF16 = (*_BELOW_AVX512, "AVX512_CORE", "AVX512_CORE_VNNI")
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:
-    """What the rule asks of a device."""
+    """The properties of a device that the choice of a number format depends on."""
 
     name: str
     """`NVIDIA H100 80GB HBM3`; of a CPU `this CPU`."""
     is_gpu: bool
     has_bf16: bool
-    """Whether it computes bfloat16 by instructions of its own. Emulated it is slow."""
+    """True if it computes bfloat16 by instructions of its own. Emulated it is slow."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class TrackCallback(TrainerCallback):
 
 
 def _wait_for_other_workers() -> None:
-    """Each writes its own part of the checkpoint."""
+    """Wait until all workers have written their parts of the checkpoint."""
     dist = sys.modules["torch.distributed"]
     if dist.is_available() and dist.is_initialized():
         dist.barrier()

@@ -1,4 +1,4 @@
-"""What a run has cost so far: the price of the nodes it used, times the hours it held them."""
+"""The cost of a run so far: the price of the nodes it used, times the hours it held them."""
 
 from __future__ import annotations
 

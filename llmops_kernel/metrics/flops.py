@@ -148,5 +148,5 @@ def possible(mfu: float | None) -> float | None:
 
 
 def flops_per_second(*, flops: float | None, time_s: float) -> float | None:
-    """What is shown where the peak is unknown: the rate reached, all workers together."""
+    """Return the rate that is shown where the peak is unknown, for all workers together."""
     return flops / time_s if flops is not None and time_s > 0 else None

@@ -32,7 +32,7 @@ class LoraAdapters:
 
 @dataclass(frozen=True)
 class _Site:
-    """One linear layer at its position in the model."""
+    """A linear layer at its position in the model."""
 
     layer: int
     linear: Linear
@@ -100,8 +100,10 @@ def _old_names(shape: ModelShape) -> frozenset[str]:
 
 
 def _is_modelled(shape: ModelShape, target_modules: str | Sequence[str]) -> bool:
-    """With fused experts PEFT resolves a regular expression across layers and refuses one
-    half of a fused pair.
+    """Return whether the targets can be modelled.
+
+    With fused experts PEFT resolves a regular expression across layers and refuses one half of a
+    fused pair.
     """
     old_names = _old_names(shape)
     if not old_names or _is_all_linear(target_modules):

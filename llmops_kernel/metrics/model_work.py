@@ -26,7 +26,7 @@ class AttentionWork:
     key_gradients: int = 2
     """Products of the backward pass for the gradients of queries and keys: 0 to 2."""
     value_gradients: int = 2
-    """The same for probabilities and values."""
+    """Products of the backward pass for the gradients of probabilities and values: 0 to 2."""
 
     @property
     def forward(self) -> int:
@@ -45,13 +45,13 @@ class ModelWork:
     """Without the head's."""
     backward: float
     head_forward: float
-    """Of a token whose logits are computed."""
+    """Weights that multiply a token whose logits are computed."""
     head_backward: float
     attention: tuple[AttentionWork, ...]
     recomputed: float = 0.0
     """Weights that multiply a token in addition under activation checkpointing."""
     recomputed_attention: float = 0.0
-    """How much of the forward products of attention is computed in addition: about 0 or 1."""
+    """Share of the forward products of attention that is computed in addition: about 0 or 1."""
 
 
 def required_flops(
@@ -87,14 +87,14 @@ def palm_flops(work: ModelWork, *, tokens: float, sum_squared_lengths: float) ->
 
 @dataclass(frozen=True)
 class Computed:
-    """What a model is given in a step, of all workers together: padding is computed too."""
+    """The input of a model in a step, of all workers together: padding is computed too."""
 
     tokens: float
     logit_tokens: float
     masked_squares: float
     """Sum of width^2 over the rows of batches with a mask: padded, or of rows in one sequence."""
     plain_squares: float
-    """The same of all other batches."""
+    """Squares of all other batches."""
 
     @property
     def squares(self) -> float:
@@ -103,7 +103,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What an attention kernel computes."""
+    """The products that an attention kernel computes."""
 
     covers: Literal["square", "earlier", "own"] = "square"
     """Each token with all tokens of the batch's width, with itself and those before it, or with

@@ -21,7 +21,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True)
 class Linear:
-    """One weight matrix, or all the experts' equal ones."""
+    """A weight matrix, or the equal ones of all experts."""
 
     name: str
     """Below its decoder layer: `self_attn.q_proj`."""
@@ -29,9 +29,9 @@ class Linear:
     in_features: int
     out_features: int
     active: int = 1
-    """How many of the equal matrices one token goes through: k of E experts."""
+    """Equal matrices that one token goes through: k of E experts."""
     copies: int = 1
-    """How many equal matrices there are: E."""
+    """Number of equal matrices: E."""
     adaptable: bool = True
     """PEFT can give it an adapter."""
     old_names: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What the FLOPs of a decoder-only language model depend on."""
+    """The sizes of a decoder-only language model that its FLOPs depend on."""
 
     model_type: str
     layers: tuple[Layer, ...]

@@ -1,4 +1,4 @@
-"""What ends an answer: one rule for labels, evaluations, scorings, chats and exports.
+"""The end of an answer: one rule for labels, evaluations, scorings, chats and exports.
 
 An answer ends with the tokenizer's end token, with any that the model's generation settings list,
 and with what the chat template writes after an answer, which is found by rendering a chat.
@@ -20,25 +20,25 @@ _QUESTION, _ANSWER, _NEXT = "QuestionOfUser", "AnswerOfAssistant", "NextOfUser"
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """How a chat template ends an answer."""
+    """The end of an answer in a chat template."""
 
     token: int | None = None
     """The token that ends it; None where there is none, or where it is not one token."""
     text: str = ""
-    """What the end looks like; without `token`: a text of several tokens, or empty."""
+    """Text of the end; without `token`: a text of several tokens, or empty."""
     is_in_next_turn: bool = False
-    """Whether the template writes it only when another message follows, as GLM's does."""
+    """True if the template writes it only when another message follows, as GLM's does."""
     is_known: bool = True
     """False where the template refused the chat that it was looked at with."""
 
 
 _turn_ends: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
-"""Of each tokenizer: the template that was looked at, and its end of a turn."""
+"""For each tokenizer: the template that was read, and its end of a turn."""
 _stops: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[int, ...]]] = WeakKeyDictionary()
-"""Of each tokenizer: stop texts that were looked at; each request of a scoring asks for them."""
+"""For each tokenizer: stop texts that were read; each request of a scoring asks for them."""
 
 _own_tokens: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()
-"""Of each tokenizer: how many tokens it had, and which of them are its own."""
+"""For each tokenizer: its number of tokens, and its special ones."""
 
 
 def turn_end(tokenizer: Any) -> TurnEnd:

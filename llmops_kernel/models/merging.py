@@ -16,7 +16,7 @@ _EXPECTED = (
     "Input and output embeddings are no longer tied",
     "Model with `tie_word_embeddings=True` and the tied_target_modules",
 )
-"""How PEFT's warnings begin about what is done here on purpose."""
+"""The beginnings of PEFT's warnings about what is done here on purpose."""
 
 
 def merged(model: Any) -> Any:
@@ -76,9 +76,9 @@ def _correct_config(model: Any) -> None:
 EXACT: Final = 1e-3
 """Difference that is allowed in float32, where sums in another order give 1e-6."""
 COMPUTED: Final = 0.03
-"""Of the same weights, computed in 16 bits, or of weights rounded to the 11 bits of float16."""
+"""Allowed for the same weights in 16 bits, or for weights rounded to the 11 bits of float16."""
 ROUNDED: Final = 0.1
-"""Of weights rounded to 8 bits, as those of bfloat16 and Q8_0: 0.5 to 3 % in a model of some dozens
+"""Allowed for weights rounded to 8 bits (bfloat16, Q8_0): 0.5 to 3 % in a model of some dozens
 of layers. A lost or doubled adapter gives what it was trained for, which is more."""
 
 
@@ -134,7 +134,7 @@ ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
     "tokenizer_config.json",
 )
 _OF_A_LOADING = ("is_local", "local_files_only", "name_or_path", "_name_or_path")
-"""How a tokenizer or a model was loaded, which says nothing about itself."""
+"""Keys that say how a tokenizer or a model was loaded, and nothing about itself."""
 
 
 def portable_name(model_id: str, source: str) -> str:

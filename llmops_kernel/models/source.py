@@ -1,4 +1,4 @@
-"""Where the files of a model are: the catalogue, a folder, or the hub."""
+"""The place of a model's files: the catalogue, a folder, or the hub."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def pickle_refused(model: str) -> ModelError:
-    """What to raise for weights that are a pickle with more than tensors in it.
+    """Return the error for weights that are a pickle with more than tensors in it.
 
     PyTorch reads no others (`weights_only`), and advises to turn that off, which runs the file.
     """

@@ -1,4 +1,4 @@
-"""Why rows could not be scored: counted part by part, and what to do where no row could be."""
+"""The errors of rows: counted part by part, and the remedy where no row could be scored."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from llmops_kernel.score.standing.replicas import (
 )
 
 PARTS_AT_ONCE = 2
-"""Of a scorer: while one part's last answers come, the next one's first are worked on."""
+"""Parts of a scorer: while one part's last answers come, the next one's first are worked on."""
 _ASK_OTHERS_S = 2.0
 _WAITING_S = 8.0
 _LOOK_EVERY_S = 5.0
@@ -29,7 +29,7 @@ _ENDED_BY_OTHERS = 3
 
 @dataclass(frozen=True)
 class Slot:
-    """What Ray's ActorPool takes for an actor: it refuses one that it has already."""
+    """A hashable actor for Ray's ActorPool, which refuses one that it has already."""
 
     scorer: Any
     number: int
@@ -42,7 +42,7 @@ class Replica:
     loading: Any
     """Ray's reference to the result of `load`."""
     is_new: bool
-    """Whether this run has started it."""
+    """True if this run has started it."""
     times_ended: int = 0
     """By others, while it was waited for."""
     scorer: Any = None
@@ -134,7 +134,7 @@ class Fleet:
             self._warn(left_out, failure.remedy)
 
     def _wait_for_the_first(self) -> None:
-        """Where GPUs are missing, ask idle engines of others to leave; later warn, once."""
+        """Ask idle engines of others to leave where GPUs are missing; later warn, once."""
         import ray
 
         deployment, waited_s = self._setup.deployment, time.monotonic() - self._begun_s
@@ -205,7 +205,7 @@ class Fleet:
 EVERY_S = 5.0
 """Between two starts."""
 TRIES = 3
-"""How often a replica may fail to load before no further one is started."""
+"""Failed loads after which no further replica is started."""
 _LONGER = 4.0
 
 

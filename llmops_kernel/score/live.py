@@ -1,4 +1,4 @@
-"""What a score run reports while it goes on: rows, rates, replicas, samples."""
+"""The progress of a score run in its journal: rows, rates, replicas, samples."""
 
 from __future__ import annotations
 

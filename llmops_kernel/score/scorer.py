@@ -35,21 +35,21 @@ _SHOWN = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSetup:
-    """What all scorers of a run have in common."""
+    """The settings that all scorers of a run have in common."""
 
     config: dict[str, Any]
     job: Job
     deployment: Deployment
     columns: OutputColumns
     output: str
-    """Where parts are written; empty: they are sent to the driver."""
+    """Folder for the parts; empty: they are sent to the driver."""
     caller: str = field(default_factory=lambda: uuid.uuid4().hex)
     """By which engines know the calls of these scorers."""
 
 
 @dataclass
 class PartOutcome:
-    """What becomes of a part: a result, or why there is none."""
+    """The outcome of a part: a result, or why there is none."""
 
     index: int
     result: PartResult | None = None
@@ -60,7 +60,7 @@ class PartOutcome:
 
 
 class Scorer:
-    """One for each replica of the engine; two parts at a time keep the engine busy."""
+    """The scorer of one replica of the engine; two parts at a time keep the engine busy."""
 
     def __init__(self, setup: ScorerSetup, index: int) -> None:
         self._setup, self._index = setup, index
@@ -247,7 +247,7 @@ def _not_json(job: Job, answer: Answer) -> str:
 _IN_FLIGHT = 4
 """Calls at once: the engine always has the next requests before it has finished the last."""
 _MAX_LOSSES = 30
-"""Of the engine during one part, before the run is given up."""
+"""Losses of the engine during one part, before the run is given up."""
 _RETURN_S = 3.0
 
 

@@ -39,18 +39,18 @@ from llmops_kernel.tables.parts import Part
 
 _POLL_S = 0.25
 _LEAVE_S = 20.0
-"""How long scorers may take to leave their parts after a stop."""
+"""Seconds that scorers may take to leave their parts after a stop."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What a scoring has done."""
+    """The result of a scoring."""
 
     ledger: Ledger
     num_rows: int
-    """Of the input."""
+    """Rows of the input."""
     columns: OutputColumns
-    """That the output keeps of the input."""
+    """Columns of the output."""
     is_complete: bool
     """False when it was stopped before the end."""
 

@@ -1,4 +1,4 @@
-"""What a run is made of before the first row is scored: input, output, model, engine."""
+"""The parts of a run before the first row is scored: input, output, model, engine."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def columns_from(data: dict[str, Any]) -> OutputColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """Which engine runs, and what is said about the choice."""
+    """The engine that runs, and the explanation of the choice."""
 
     deployment: Deployment
     words: str
@@ -226,7 +226,7 @@ def _engine_type(kind: str, *, score_python: str) -> tuple[str, str, str]:
 
 
 _LORA_RANK = 64
-"""Of each engine, also where this job has no adapter: the next job of the same model may have one,
+"""Rank of each engine, also where this job has no adapter: the next job of a model may have one,
 and both then share the engine. Costs some megabytes."""
 
 
@@ -275,7 +275,7 @@ def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
 _KINDS = frozenset(
     {".safetensors", ".bin", ".pt", ".gguf", ".json", ".model", ".jinja", ".txt", ".py"}
 )
-"""Of weights, configs, tokenizers, chat templates and code: all that a loaded model is made of."""
+"""Suffixes of weights, configs, tokenizers, chat templates and code: all parts of a model."""
 _NOT_THE_MODEL = frozenset({"trainer_state.json", "training_args.bin"})
 _STAMPS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "created")
 Mark = tuple[str, int, str]

@@ -37,7 +37,7 @@ _HASHED_BYTES = 256 * 1024**2
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file of a table, the same for every process of the run."""
+    """A file of a table, the same for every process of the run."""
 
     url: str
     """A path that all nodes see, or a URL."""

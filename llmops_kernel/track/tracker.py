@@ -42,7 +42,7 @@ class StoredCheckpoint:
 
 
 class Worker(Protocol):
-    """What the tracker needs from its process."""
+    """The services that the tracker needs from its process."""
 
     rank: int
     world_size: int
@@ -67,7 +67,7 @@ class Worker(Protocol):
 
 
 class Tracker:
-    """One tracker per process. What is not reported stays unknown; no number is estimated."""
+    """The tracker of a process. What is not reported stays unknown; no number is estimated."""
 
     def __init__(self, worker: Worker, *, clock: Callable[[], float]) -> None:
         self._worker = worker
@@ -343,7 +343,7 @@ Number = SupportsFloat
 
 @dataclass(frozen=True)
 class CountedStep:
-    """One optimizer step; the mean if there were several since the last report."""
+    """An optimizer step; the mean if there were several since the last report."""
 
     step: int
     time_s: float | None

@@ -1,4 +1,4 @@
-"""What a config needs of the cluster: packages besides the extra `train`, and GPUs.
+"""Requirements of a config on the cluster: packages besides the extra `train`, and GPUs.
 
 Looked for before anything is started, on the driver, and once more by each worker.
 """

@@ -32,7 +32,7 @@ _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 
 @dataclass(frozen=True, kw_only=True)
 class ChildStart:
-    """What a child starts from."""
+    """The start of a child: its plan, request and descriptors."""
 
     plan: Plan
     request: dict[str, Any]

@@ -17,7 +17,7 @@ _WHOLE = frozenset({"__iter__", "copy"})
 
 @dataclass(frozen=True)
 class EnvReads:
-    """What was read: a fork keeps what was made of it, whatever its own environment says."""
+    """The variables that were read: a fork keeps what was made of them."""
 
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()

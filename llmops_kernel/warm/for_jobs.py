@@ -1,4 +1,4 @@
-"""What the processes of a job ask of the node they run on, and what a template sets for them."""
+"""Requests of a job's processes to their node, and the variables that a template sets for them."""
 
 from __future__ import annotations
 

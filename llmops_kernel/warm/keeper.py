@@ -94,7 +94,7 @@ class Keeper:
 
     @property
     def _is_failed(self) -> bool:
-        """Whether so many servers have ended that the next one is likely to end too."""
+        """Return whether so many servers have ended that the next one is likely to end too."""
         return self._tries > _MOST_TRIES or self._deaths >= _MOST_DEATHS
 
     def _arguments(self) -> list[str]:

@@ -41,16 +41,16 @@ class TokenizerRequest:
     model: str
     """As the config names it."""
     source: str
-    """What `from_pretrained` gets: a folder, or an id of the hub."""
+    """Argument of `from_pretrained`: a folder, or an id of the hub."""
     revision: str | None
     folder: str
-    """Where its files are on this node."""
+    """Folder of its files on this node."""
     user: str
-    """Who submitted the run: nothing is kept for another."""
+    """The user who submitted the run: nothing is kept for another."""
     limit_bytes: int
-    """How much memory all that is kept may have."""
+    """Memory that all kept tokenizers may have."""
     facts: Facts
-    """Of all files in the folder, before the run has read them."""
+    """Facts of all files in the folder, before the run has read them."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -71,7 +71,7 @@ class _Kept:
 
 
 def take(request: TokenizerRequest) -> Any:
-    """In a fork: return the kept tokenizer, once; None if its files are not what they were."""
+    """Return the kept tokenizer in a fork, once; None if its files are not what they were."""
     entry = _all().pop(request.key, None)
     return entry.tokenizer if entry is not None and entry.wanted.facts == request.facts else None
 
@@ -91,20 +91,20 @@ def tokenizer_request(fields: dict[str, Any]) -> TokenizerRequest:
 
 
 def is_kept(request: TokenizerRequest) -> bool:
-    """In the server: return whether it is kept already, from the same files."""
+    """Return whether it is kept already, from the same files; called in the server."""
     entry = _all().get(request.key)
     return entry is not None and entry.wanted.facts == request.facts
 
 
 def mark_used(request: TokenizerRequest) -> None:
-    """In the server: make one that is kept the last to be let go."""
+    """Make a kept tokenizer the last to be removed; called in the server."""
     entries = _all()
     entries[request.key] = entry = entries.pop(request.key)
     entry.used_s = time.time()
 
 
 def can_keep(request: TokenizerRequest) -> bool:
-    """In the server: return whether the libraries are preloaded and there is memory for it."""
+    """Return whether libraries are preloaded and there is memory for it; called in the server."""
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
         and 0 < request.num_bytes <= request.limit_bytes
@@ -113,14 +113,14 @@ def can_keep(request: TokenizerRequest) -> bool:
 
 
 def is_harmless(request: TokenizerRequest) -> bool:
-    """In a child of the server: load it, and return whether the server may."""
+    """Load it in a child of the server, and return whether the server may."""
     signal.alarm(_TRIAL_S)
     before = _threads(), _packages()
     return _load(request) is not None and (_threads(), _packages()) == before
 
 
 def keep(request: TokenizerRequest) -> None:
-    """In the server: load it, and let go of what was used least."""
+    """Load it, and remove what was used least; called in the server."""
     entries = _all()
     entries.pop(request.key, None)
     tokenizer = _load(request)

@@ -13,7 +13,7 @@ _REUSE_S = 0.2
 _REUSE_FACTOR = 10
 
 Facts = tuple[tuple[str, int, int, int, int, int], ...]
-"""Of each file: name, size, inode, device, times of modification and change (ns)."""
+"""For each file: name, size, inode, device, times of modification and change (ns)."""
 
 
 def facts_of(folder: str | os.PathLike[str]) -> Facts:

@@ -1,4 +1,4 @@
-"""What the fork server imports: the libraries that user code needs, never user code."""
+"""The imports of the fork server: the libraries that user code needs, never user code."""
 
 from __future__ import annotations
 

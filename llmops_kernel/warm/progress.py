@@ -1,4 +1,4 @@
-"""Whether a process makes progress: by the processor time it uses, however busy the machine is."""
+"""Measure whether a process makes progress: by its processor time, however busy the machine is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """When a fork server is taken for hung. A busy machine makes it slow, which is no reason.
+    """The limits from which a fork server is taken for hung. A busy machine makes it slow.
 
     To import the training stack takes 10 to 20 s of processor time, on a slow machine a minute.
     """
@@ -35,7 +35,7 @@ class _Stat:
     parent: int
     own_s: float
     ended_children_s: float
-    """Of those that were waited for."""
+    """Processor time of children that were waited for."""
 
 
 class Progress:

@@ -36,7 +36,7 @@ _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 @dataclass(eq=False, kw_only=True)
 class _Caller:
-    """One launcher: its channel, what has arrived so far, and its child."""
+    """A launcher: its channel, what has arrived so far, and its child."""
 
     channel: socket.socket
     data: bytearray = field(default_factory=bytearray)

@@ -1,4 +1,4 @@
-"""Which nodes an attempt holds: journaled when it begins and whenever they change."""
+"""The nodes that an attempt holds: journaled when it begins and whenever they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run waits for, from one look at the cluster. Ray itself has no order of waiting runs."""
+"""The reason why a run waits, from a snapshot of the cluster. Ray has no order of waiting runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QueuePosition:
     place: int | None = None
     """1 for the run whose turn it is; None where there is no order."""
     length: int | None = None
-    """How many runs wait for some of the same resources, this one included."""
+    """Runs that wait for some of the same resources, this one included."""
 
 
 def find_place(use: ClusterUse) -> QueuePosition | None:
@@ -129,7 +129,7 @@ class ClusterCapacity:
 
     @property
     def remedy(self) -> str:
-        """How there is more of it."""
+        """Return how to get more resources."""
         if self.grows:
             return "raise max_replicas in the cluster template (`llmops cluster apply`)"
         return "use a larger cluster"
@@ -173,7 +173,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterUse:
-    """One look at the cluster."""
+    """A snapshot of the cluster."""
 
     own_job: str
     total: Amounts
@@ -184,7 +184,7 @@ class ClusterUse:
     ended: frozenset[str] = frozenset()
     """Ray jobs whose driver has ended."""
     most: Mapping[str, float] | None = None
-    """What Ray's autoscaler can bring the cluster to; None: none resizes it."""
+    """The most that Ray's autoscaler can add up to; None: no autoscaler."""
 
 
 def add(amounts: Iterable[Mapping[str, float]]) -> Amounts:

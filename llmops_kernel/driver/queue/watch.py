@@ -58,7 +58,7 @@ class QueueWatch:
 
     @property
     def is_queued(self) -> bool:
-        """Whether the last look found that the run waits for resources."""
+        """Return whether the run waited for resources at the last check."""
         return self._written is not None
 
     def begin(
@@ -168,7 +168,7 @@ _PREFIX = "queue/"
 
 
 class Store(Protocol):
-    """What of `kv_store` is used."""
+    """The part of `kv_store` that the queue uses."""
 
     def put(self, name: str, value: Any) -> None: ...
     def values(self, prefix: str) -> list[Any]: ...

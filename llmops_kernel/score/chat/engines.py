@@ -38,7 +38,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTurn:
-    """One model of the turn, ready to be asked."""
+    """A model of the turn with its engine, job and prompt."""
 
     name: str
     deployment: Deployment

@@ -19,7 +19,7 @@ Emit = Callable[[AnswerEvent], None]
 
 
 class AnswerStream:
-    """One model's answer: keeps the newest part and journals what was added."""
+    """The answer of one model: keeps the newest part and journals what was added."""
 
     def __init__(self, model: str, emit: Emit) -> None:
         self.model = model

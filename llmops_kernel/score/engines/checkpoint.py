@@ -1,4 +1,4 @@
-"""What the files of a model or an adapter say, without loading them."""
+"""Facts about a model or an adapter from its files, without loading it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both engines do alike: tokens of prompts and answers, seeds of rows, JSON schemas."""
+"""Code that both engines share: tokens of prompts and answers, seeds of rows, JSON schemas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAN = (
 
 
 class PromptError(Exception):
-    """Why a request cannot be answered."""
+    """Raised for a request that cannot be answered."""
 
 
 def context_length(made_for: int | None, configured: int | None) -> int:

@@ -20,7 +20,7 @@ MAX_ROWS = 200_000
 
 @dataclass(frozen=True)
 class HookMetrics:
-    """What `compute_metrics` gave, or why it was not called."""
+    """The metrics of `compute_metrics`, or why it was not called."""
 
     values: dict[str, float | None] = field(default_factory=dict)
     warning: str = ""

@@ -52,7 +52,7 @@ def judge_config(config: ScoreConfig, *, output: str) -> ScoreConfig:
 
 @dataclass
 class Grades:
-    """How often each grade was given; parts add up."""
+    """Counts by grade; parts add up."""
 
     grades: tuple[str, ...]
     """From best to worst."""

@@ -26,7 +26,7 @@ Values = dict[str, float | None]
 
 @dataclass(slots=True)
 class RowScores:
-    """One row's metrics; a metric that this row cannot have is None."""
+    """The metrics of a row; a metric that this row cannot have is None."""
 
     values: Values = field(default_factory=dict)
     """Name -> value, the row's columns `metric_<name>`."""

@@ -15,7 +15,7 @@ from llmops_kernel.score.evaluate.text_metrics import STATS, corpus_bleu
 
 @dataclass
 class Sum:
-    """One metric's values: of how many rows, and their sum."""
+    """The sum of a metric's values, and the number of their rows."""
 
     rows: int = 0
     total: float = 0.0
@@ -23,7 +23,7 @@ class Sum:
 
 @dataclass
 class Totals:
-    """What a part of the table adds to the metrics of the whole."""
+    """The share of a part of the table in the metrics of the whole."""
 
     num_rows: int = 0
     """All rows, also those with an error."""

@@ -20,12 +20,12 @@ Hook = Callable[..., Any] | None
 
 @dataclass(slots=True)
 class Prepared:
-    """What the engine gets of a row, and what is expected."""
+    """The engine's input for a row, and the expected answer."""
 
     prompt: Prompt
     reference: str | None = None
     is_rated: bool = False
-    """Whether there is to be a reference; this row may lack it."""
+    """True if there is to be a reference; this row may lack it."""
 
     def lack(self, task: str) -> str:
         """Return what the task cannot do without; empty where nothing is missing.

@@ -1,4 +1,4 @@
-"""Which parts are finished: written by the driver, read again by the next attempt."""
+"""The finished parts: written by the driver, read again by the next attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLUSH_ENTRIES = 200
 
 @dataclass
 class PartResult:
-    """What a finished part is known by."""
+    """The result of a finished part."""
 
     index: int
     rows: int
@@ -27,14 +27,14 @@ class PartResult:
     prompt_tokens: int
     output_tokens: int
     num_bytes: int
-    """Of its Parquet file."""
+    """Size of its Parquet file."""
     seconds: float
     totals: dict[str, Any] = field(default_factory=dict)
     """Mergeable totals of its metrics."""
     reasons: dict[str, int] = field(default_factory=dict)
     """The commonest errors of its rows -> how many rows have them."""
     refused: str = ""
-    """Why the engine scored none of its rows, where that is one reason."""
+    """Reason why the engine scored none of its rows, if there is a single one."""
 
 
 class Ledger:

@@ -19,9 +19,9 @@ METRICS = "_metrics.json"
 _LEDGER = "_ledger"
 _SCRATCH = "_tmp"
 _LEFT_OVER = (".part-", "._metrics.", "._SUCCESS.")
-"""How the names of files begin that a process of the output's run was killed at."""
+"""Prefixes of files that a killed process of the output's own run leaves behind."""
 _OF_ANY_RUN = ("._plan.", f".{_SCRATCH}-", f"{_SCRATCH}-")
-"""Of any run that finds out whether the output can be its own."""
+"""Prefixes of files of any run that finds out whether the output can be its own."""
 
 
 def part_name(index: int) -> str:
@@ -29,7 +29,7 @@ def part_name(index: int) -> str:
 
 
 class Sink:
-    """One output. Each method raises StoreError with what to do."""
+    """The folder of an output. Each method raises StoreError with what to do."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

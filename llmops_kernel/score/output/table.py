@@ -37,7 +37,7 @@ _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string
 
 @dataclass(slots=True)
 class ScoredRow:
-    """One row with all that is known of it at the end."""
+    """A row with its answer, metrics and error."""
 
     row: TableRow
     answer: Answer | None = None
@@ -56,7 +56,7 @@ class OutputColumns:
     """Names of Arrow types; `json`: stored as JSON text."""
     metrics: tuple[str, ...] = ()
     is_json: bool = False
-    """Whether the answers are JSON."""
+    """True if the answers are JSON."""
 
     def output_name(self, name: str) -> str:
         """A column of the input that has the name of one of ours is renamed."""

@@ -106,7 +106,7 @@ class EngineActor:
         return loop is not None and loop.cancel(key)
 
     def facts(self) -> dict[str, Any]:
-        """What it has loaded, where, and how busy it is; never waits for the engine."""
+        """Return its model, node and load; never waits for the engine."""
         loop = self._loop
         return {
             "model": self._spec.model,
@@ -252,7 +252,7 @@ def _break(error: BaseException) -> None:
 
 
 class EngineNote:
-    """One file, written only when it changes. Without the folder it does nothing."""
+    """A file about the engine, written only when it changes. Without the folder it does nothing."""
 
     def __init__(self, logs: Path | None, name: str) -> None:
         """`logs`: Ray's log folder of this node. `name`: of the actor."""
@@ -277,7 +277,7 @@ class EngineNote:
 
 
 UNASKED_S = 60.0
-"""How long an engine stays that nobody asks to load: who started it is gone."""
+"""Seconds that an engine stays that nobody asks to load: who started it is gone."""
 
 
 class Callers:

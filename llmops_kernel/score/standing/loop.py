@@ -30,7 +30,7 @@ class _Batch:
     """Rows that have an answer, their prompt tokens and output tokens."""
     done: threading.Event = field(default_factory=threading.Event)
     parts: SimpleQueue[Answer | None] | None = None
-    """Of a streamed call: partial answers, then None."""
+    """Parts of a streamed call: partial answers, then None."""
     was_cancelled: bool = False
     caller: str = ""
 
@@ -41,7 +41,7 @@ class _Batch:
 
 
 class EngineLoop:
-    """One thread loads an engine and makes all its steps; any number of threads wait for answers.
+    """A thread that loads an engine and makes all its steps; any number of threads wait for it.
 
     Loading and steps are in one thread because OpenMP keeps a pool of threads for each thread that
     has computed: with two pools it has more threads than cores, no longer spins between parallel

@@ -22,7 +22,7 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """How the engine's processes are started."""
+    """The start of an engine's processes: spec, Python, code."""
 
     spec: EngineSpec
     keep_s: float
@@ -31,7 +31,7 @@ class Deployment:
     python: str = ""
     """Interpreter of the engine's own environment; empty: the job's."""
     code: tuple[str, ...] = ()
-    """What changes with the engine's code: an actor that runs older code is not shared."""
+    """Hashes of the engine's code: an actor that runs older code is not shared."""
     run: str = ""
     """Id of the run that starts or uses it."""
 

@@ -1,4 +1,4 @@
-"""What all formats of text have in common: bytes of a file."""
+"""Code that all text formats share: bytes of a file."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Copies(Protocol):
 
 
 class ResumeAgreement:
-    """One worker's part. Calls are counted: the n-th of each worker returns the same checkpoint.
+    """A worker's side of the agreement. The n-th call of each worker returns the same checkpoint.
 
     `group` names the workers that were started together, so that those of a later start agree
     again. Methods raise StoreError and OSError.

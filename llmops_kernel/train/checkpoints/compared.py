@@ -37,18 +37,18 @@ _NOT_LOADED = (
     KeyError,
 )
 _NEEDED = 1.3
-"""Of the model's size, while it is loaded once more."""
+"""Factor of the model's size, while it is loaded once more."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the model in memory says."""
+    """The logits of the model in memory."""
 
     ids: list[int]
     logits: Any
     num_bytes: int
     why_not: str = ""
-    """Why nothing can be compared; empty: it can."""
+    """Reason why nothing can be compared; empty: it can."""
 
     @classmethod
     def of(cls, trainer: Any, rows: Sequence[Any], *, is_own_model: bool, what: str) -> Trained:

@@ -70,7 +70,7 @@ def save(
 
 @dataclass(frozen=True)
 class _OutputWriter:
-    """What every folder of a result gets: a tokenizer, files for any machine, a comparison."""
+    """Writes the parts of a result's folder: a tokenizer, files for any machine, a comparison."""
 
     trainer: Any
     tokenizer: Any

@@ -17,7 +17,7 @@ from llmops_kernel.train.context import WorkerContext
 
 @dataclass(frozen=True)
 class _Choice:
-    """What rank 0 chose, and the files that it saw."""
+    """The checkpoint that rank 0 chose, and the files that it saw."""
 
     name: str = ""
     sizes: view.Sizes = None
@@ -26,7 +26,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Check:
-    """What one rank found. `error`: the storage failed; `damage`: this checkpoint is unusable."""
+    """The check of one rank. `error`: the storage failed; `damage`: this checkpoint is unusable."""
 
     error: str = ""
     damage: str = ""

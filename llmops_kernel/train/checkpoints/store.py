@@ -22,7 +22,7 @@ _HASHES_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class _Part:
-    """One rank's result of something that all ranks do together."""
+    """The result of one rank in something that all ranks do together."""
 
     error: str = ""
     size_bytes: int = 0

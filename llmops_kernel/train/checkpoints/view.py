@@ -1,4 +1,4 @@
-"""How a worker sees a checkpoint that rank 0 chose: as rank 0 does, later, or differently."""
+"""The view of a worker on a checkpoint that rank 0 chose: the same, later, or different."""
 
 from __future__ import annotations
 

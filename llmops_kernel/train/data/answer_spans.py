@@ -1,4 +1,4 @@
-"""Where in a chat, as its template writes it, the answers are: what a model is trained to write.
+"""The spans of the answers in a chat as its template writes it: what a model is trained to write.
 
 An answer begins where the template's prompt for it ends, and ends with what ends the turn. Some
 templates write an earlier answer otherwise than the last one: without its reasoning, or with
@@ -87,7 +87,7 @@ class Span:
     begin: int
     end: int
     next_ends: bool = False
-    """Whether the token behind them, with which the next message begins, ends the answer."""
+    """True if the token behind them, with which the next message begins, ends the answer."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Whether the training rows are streamed or held in memory."""
+"""The choice between streaming the training rows and holding them in memory."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _size(path: Path) -> int:
 
 
 Alone = Callable[[DataConfig, Sequence[Path]], bool]
-"""Whether a single source is streamed; raises DataError where that is wanted and cannot be."""
+"""Returns whether a single source is streamed; raises DataError where it must be and cannot."""
 BytesOf = Callable[[str, Sequence[Path], str], int | None]
 """Bytes of a source's split that can be streamed; None if it cannot be, such as a hub id."""
 

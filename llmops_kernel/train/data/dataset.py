@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.open import Stream
 
 _SAMPLED_ROWS = 256
-"""Of several sources, from all over an epoch."""
+"""Rows of several sources, from all over an epoch."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Dataset:
     """Rows to look at before training, the same on all workers."""
     eval: Sequence[Example]
     prompts: Sequence[Prompt]
-    """Of evaluation rows; empty unless answers are to be generated."""
+    """Prompts of evaluation rows; empty unless answers are to be generated."""
     own_prompts: Sequence[Prompt]
-    """Of the config, without an answer to compare with."""
+    """Prompts of the config, without an answer to compare with."""
     num_rows: int | None
     """None: not counted."""
     num_tokens: int | None
@@ -74,12 +74,12 @@ class Dataset:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What made it fast, for the journal."""
+        """Return what made loading fast, for the journal."""
         return ("rows as tokenised by an earlier run",) if self.is_kept else ()
 
     @property
     def detail(self) -> str:
-        """What is worth knowing of its reading, for the journal."""
+        """Return the details of its reading, for the journal."""
         return unused_words(self.unused)
 
 

@@ -1,4 +1,4 @@
-"""From rows to token sequences: format, chat template, loss mask, truncation, packing."""
+"""Turn rows into token sequences: format, chat template, loss mask, truncation, packing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Example:
-    """One tokenised row."""
+    """A tokenised row."""
 
     input_ids: list[int]
     labels: list[int]
@@ -36,14 +36,14 @@ class Blank(Example):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One held-out row for generation."""
+    """A held-out row for generation."""
 
     input_ids: list[int]
     prompt: str
     reference: str
     row: Row = field(repr=False)
     number: int = 0
-    """Of the row in its source; rows without a reference are left out before it."""
+    """Number of the row in its source; rows without a reference are left out before it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Tokenised:
     num_empty: int
     """Rows left out because nothing in them counts for the loss."""
     broken: tuple[str, ...] = ()
-    """What is wrong with each row that was skipped."""
+    """Problems of the rows that were skipped."""
     num_rows: int = 0
     """Rows that were read."""
     num_split: int = 0
@@ -66,7 +66,7 @@ class Tokenised:
     is_kept: bool = False
     """Found in the token cache, where an earlier run had put them."""
     uses: Mapping[Use, int] = field(default_factory=dict)
-    """What is to be said of fields -> rows that have it."""
+    """Notes on fields -> rows that have the field."""
     unused: tuple[str, ...] = ()
     """Columns that are not used."""
 

@@ -1,4 +1,4 @@
-"""What the training rows are, kept with each checkpoint: a resumed run must find the same ones.
+"""The identity of the training rows, kept with each checkpoint for a resumed run to check.
 
 A resumed run goes on at the place in the data where the checkpoint was. With other data that is
 another place: it would train on some rows twice and leave others out, without a word.

@@ -1,4 +1,4 @@
-"""What a run says of its rows: those that were left out, and fields that are not used."""
+"""Warnings about rows that were left out, and about fields that are not used."""
 
 from __future__ import annotations
 

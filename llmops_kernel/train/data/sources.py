@@ -28,7 +28,7 @@ def load_rows(
     broken: list[str] | None = None,
     nulls: bool = False,
 ) -> list[Row]:
-    """All rows of a source (at most `limit`). Raises `DataError`, with the row's number.
+    """Return all rows of a source (at most `limit`). Raises `DataError`, with the row's number.
 
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
     With `nulls` empty values of a CSV are missing ones.

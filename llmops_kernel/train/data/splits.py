@@ -1,4 +1,4 @@
-"""Which files of a folder are a split: by their names, with the rule of the package `datasets`.
+"""Find the files of a split in a folder by their names, by the rule of the package `datasets`.
 
 The rule is that of `datasets` 5.0 (`data_files.py`), so that a folder has the same training rows
 whether it is held in memory or streamed: `data/NAME-00000-of-00001.*`, else folders with the name
@@ -23,7 +23,7 @@ _WORDS = {
 }
 _SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _BETWEEN = "[-._ 0-9]"
-"""What stands between the words of a name."""
+"""Separators between the words of a name."""
 _GLOB = frozenset("*?[")
 _CARD = "README.md"
 _SAVED, _SAVED_SPLITS = "state.json", "dataset_dict.json"

@@ -139,7 +139,7 @@ class KeyOf:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def unchanged(self) -> bool:
-        """Whether the file is still the one whose key was asked for."""
+        """Return whether the file is still the one whose key was asked for."""
         return self._stamp is not None and self._look() == self._stamp
 
     def _look(self) -> tuple[int, int, int] | None:
@@ -153,7 +153,7 @@ class KeyOf:
 
 
 def fingerprint(tokenizer: Any) -> str | None:
-    """What decides a tokenizer's answers; None for one in Python, whose code may do anything."""
+    """Return a hash of a tokenizer's rules; None for one in Python, whose code may do anything."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None

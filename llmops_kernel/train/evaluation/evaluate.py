@@ -265,7 +265,7 @@ def _distributed() -> bool:
 
 _MOST_CHARACTERS = 4_000
 _ALL_CHARACTERS = 96_000
-"""Of all texts of one evaluation: they are one line of the journal, which is read whole."""
+"""Characters of all texts of one evaluation: they are one line of the journal, read whole."""
 
 _TEXTS = ("row", "prompt", "prediction", "reference")
 _WHY_TAKEN = "is already a column of the samples"

@@ -1,4 +1,4 @@
-"""Which attention kernel computes, as far as PyTorch and the packages say before it does.
+"""Names of the attention kernels, as far as PyTorch and the packages tell before they run.
 
 Private: `torch._fused_sdp_choice` (checked on PyTorch 2.13), with which PyTorch itself chooses.
 Where it is missing, the words leave its answer out.

@@ -1,4 +1,4 @@
-"""What a worker computes on, and how fast that could be."""
+"""The device of a worker, and its peak."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ class Sample:
     """Equal matrix products one after another."""
 
     flops: float
-    """Of one product; a multiply-add counts as two, as in datasheets."""
+    """FLOPs of one product; a multiply-add counts as two, as in datasheets."""
     quickest_s: float
     """Wall time of the quickest product."""
     wall_s: float
-    """Of all products."""
+    """Seconds of all products."""
     cpu_s: float
     """Processor time of all threads of this process in that time."""
 

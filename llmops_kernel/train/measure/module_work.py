@@ -15,7 +15,7 @@ from llmops_kernel.train.measure.twin import Recorder, Twin, Use, attention_modu
 
 TOLERANCE = 0.005
 LENGTHS = (512, 2048)
-"""Of the sequences that both counts are made of; the longer one has enough attention to see it."""
+"""Lengths of the sequences that both counts are made of; the longer shows enough attention."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Count:
     counted: float
     """FLOPs of a sequence by the modules, at the length where the counts differ most."""
     executed: float
-    """The same by PyTorch's FlopCounterMode."""
+    """FLOPs by PyTorch's FlopCounterMode."""
 
     @property
     def agrees(self) -> bool:
@@ -33,7 +33,7 @@ class Count:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One forward and backward pass over a sequence."""
+    """A forward and backward pass over a sequence."""
 
     length: int
     recorder: Recorder

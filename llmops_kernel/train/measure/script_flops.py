@@ -18,7 +18,7 @@ from llmops_kernel.train.measure.step_flops import WorkFile, work_key
 from llmops_kernel.train.measure.twin import make_twin
 
 _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
-"""Of others it is not known whether a token looks at later ones."""
+"""Suffixes of language models; whether a token of another model looks at later ones is unknown."""
 _LIBRARIES = ("torch.", "transformers.", "peft.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 

@@ -32,7 +32,7 @@ class StepCounts:
     progress: float = 0.0
     """Share of the rows that was trained on, the mean of the workers."""
     computed: Computed | None = None
-    """What the model was given; None where it is not known."""
+    """Input of the model; None where it is not known."""
 
 
 class StepTimer:

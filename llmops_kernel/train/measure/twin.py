@@ -25,7 +25,7 @@ _KEPT_OF_A_RUN = 2
 class Twin:
     module: nn.Module
     layer_path: str
-    """Of the list of layers: `model.layers`; empty where there is none."""
+    """Path of the list of layers: `model.layers`; empty where there is none."""
     represents: tuple[tuple[int, ...], ...]
     """For each kept layer the indices in the model that it stands for."""
 
@@ -87,7 +87,7 @@ def attention_modules(layer: nn.Module) -> dict[str, nn.Module]:
 
 
 def signature(module: nn.Module) -> tuple[Any, ...]:
-    """What the module's work depends on: its classes, and its weights' sizes and training."""
+    """Return the facts that the module's work depends on: classes, weights' sizes and training."""
     # Of each module alone; `named_parameters` would take several times as long.
     return tuple(
         (
@@ -226,7 +226,7 @@ def _use_countable_kernels(twin: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Use:
-    """One call of a module that multiplies its input with a matrix of its own."""
+    """A call of a module that multiplies its input with a matrix of its own."""
 
     path: str
     weights: float
@@ -275,7 +275,7 @@ def recording(model: nn.Module) -> Iterator[Recorder]:
 @dataclass(frozen=True)
 class _Matrices:
     weights: float
-    """That one row multiplies."""
+    """Weights that one row multiplies."""
     trained: bool
     is_experts: bool
     adapters: float

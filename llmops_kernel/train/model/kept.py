@@ -46,7 +46,7 @@ Loaded = tuple[Any, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Keeping:
-    """How the model of one run is kept and found again."""
+    """The cache entry for the model of one run."""
 
     store: KeptModels
     about: KeptModel
@@ -54,13 +54,13 @@ class Keeping:
     """The model's own files."""
     name: str
     is_writer: bool
-    """One worker of a node keeps it; all of them map it."""
+    """True for the one worker of a node that keeps it; all of them map it."""
     most_s: float = 4.0
-    """How long the run waits for the disk until what it has loaded is kept."""
+    """Seconds that the run waits for the disk until what it has loaded is kept."""
     device: torch.device | None = None
     """The GPU that a mapped model is copied to at once; None: it stays where it is mapped."""
     local_world_size: int = 1
-    """How many workers of the node copy it at once."""
+    """Workers of the node that copy it at once."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> Keeping | str:
@@ -250,7 +250,7 @@ def _digest(value: Any) -> str:
 
 _BUFFER_BYTES = 32 << 20
 _BLOCK_BYTES = 4 << 20
-"""What a thread copies at a time; a few per buffer and thread."""
+"""Bytes that a thread copies at a time; a few per buffer and thread."""
 _MOST_THREADS = 8
 """As measured; fewer and more were not tried."""
 
@@ -263,7 +263,7 @@ class _Block:
     """Place in the buffer, bytes."""
     size: int
     target: torch.Tensor
-    """Of bytes, on the GPU."""
+    """Destination of the bytes, on the GPU."""
 
 
 def move(model: Any, device: torch.device, *, local_world_size: int = 1) -> None:

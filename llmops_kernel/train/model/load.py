@@ -86,7 +86,7 @@ def _loading(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _skip_frozen_in_ddp(model: Any) -> None:
-    """Every rank reads the frozen weights from the same file: DDP need not send rank 0's."""
+    """Exclude frozen weights from DDP's broadcast: every rank reads them from the same file."""
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 

@@ -1,4 +1,4 @@
-"""What a run's model is loaded from: a model, or the base model of an adapter and that adapter."""
+"""The origin of a run's model: a model, or the base model of an adapter and that adapter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from llmops_kernel.models.source import base_of_adapter, has_tokenizer, pickle_r
 
 @dataclass(frozen=True)
 class Origin:
-    """Where weights, tokenizer and, if one is trained further, the adapter are."""
+    """The place of weights, tokenizer and, if one is trained further, the adapter."""
 
     weights: str
     """Folder or hub id of a whole model."""

@@ -72,7 +72,7 @@ def too_large(tokenizer: Any, vocabulary: int, ids: Iterable[int] = ()) -> Model
 
 
 def load_error(part: str, config: TrainingConfig, error: Exception) -> ModelError:
-    """What to raise for a tokenizer or model that cannot be loaded."""
+    """Return the error for a tokenizer or model that cannot be loaded."""
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelError(
         f"The {part} of {config.model.id!r} cannot be loaded: {first_line}",
@@ -89,7 +89,7 @@ KEPT = "tokenizer in memory: loaded by this node's fork server"
 _TEMPLATES = "additional_chat_templates"
 """A folder of files that `facts_of` does not look at."""
 _WORTH_BYTES = 12 << 20
-"""Of memory, which is a file of 1 MB: a smaller one is loaded in 0.03 s."""
+"""Memory from which it is kept, as of a file of 1 MB: a smaller one is loaded in 0.03 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class KeptTokenizer:
     request: TokenizerRequest | None
     """None if it is not to be kept."""
     is_writer: bool
-    """One worker of a node has it kept."""
+    """True for the one worker of a node that has it kept."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> KeptTokenizer:

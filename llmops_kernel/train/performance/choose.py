@@ -35,7 +35,7 @@ _MOST_LABELLED = 0.9
 
 @dataclass(frozen=True)
 class Chosen:
-    """How batches are made and what the model computes for them."""
+    """The options of batches and of what the model computes for them."""
 
     label_logits: bool = False
     """Logits only at tokens that the loss counts."""
@@ -43,7 +43,7 @@ class Chosen:
     padding_free: bool = False
     pad_to_multiple_of: int = GPU_MULTIPLE
     words: tuple[str, ...] = ()
-    """What was chosen and why, for the journal."""
+    """The choices and their reasons, for the journal."""
 
     @property
     def text(self) -> str:

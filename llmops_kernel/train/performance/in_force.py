@@ -1,4 +1,4 @@
-"""Whether the speed settings that a config asks for are in force in what will train."""
+"""Check that the speed settings of a config are in force in what will train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt failed of: from what the workers stored, and what Ray and Ray Train report."""
+"""The failures of an attempt: from what the workers stored, and what Ray and Ray Train report."""
 
 from __future__ import annotations
 

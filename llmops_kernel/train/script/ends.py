@@ -1,4 +1,4 @@
-"""How a script's run has ended: stopped, killed, or left with a status."""
+"""The end of a script's run: stopped, killed, or left with a status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a script needs a new interpreter: what it sets or brings comes too late for a forked one."""
+"""Find why a script needs a new interpreter: what it sets or brings is too late for a fork."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the workers of a script on one node meet: a port that only this machine can reach.
+"""The meeting point of a script's workers on one node: a port that only this machine can reach.
 
 torch's TCPStore listens on every address of the machine. As `torchrun` does, it is started before
 the script, which then connects to it: so the socket can be ours, bound to the loopback address.

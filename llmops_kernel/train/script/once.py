@@ -48,7 +48,7 @@ class OnceDriver:
         self._stop_requested = threading.Event()
         self._has_ended = threading.Event()
         self._forced: EndEvent | None = None
-        """How the run ends when the driver has to end the script."""
+        """End of the run when the driver has to end the script."""
 
     def run(self) -> int:
         """Return the driver's exit status."""

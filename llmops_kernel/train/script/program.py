@@ -20,7 +20,7 @@ _NO_RANK = re.compile(
     r"KeyError: '(?:LOCAL_)?(?:RANK|WORLD_SIZE)'|KeyError: 'MASTER_(?:ADDR|PORT)'"
     r"|environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected"
 )
-"""What a script that was written for `torchrun` fails with when nothing has set its rank."""
+"""Errors of a script that was written for `torchrun` when nothing has set its rank."""
 _AS_TORCHRUN = (
     "start it as `torchrun` would: `llmops submit SCRIPT --workers 1`, or num_workers in a script"
     " config; RANK, WORLD_SIZE and MASTER_ADDR are then set"

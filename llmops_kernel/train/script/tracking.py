@@ -39,7 +39,7 @@ from llmops_kernel.train.checkpoints.agreement import CheckpointChoice, ResumeAg
 from llmops_kernel.train.checkpoints.fetch import fetch
 
 CLUSTER_AGE_S = 0.5
-"""How old a value of the cluster's store may be when a worker uses it."""
+"""Greatest age of a value of the cluster's store when a worker uses it."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ClusterBoard:
 
 
 class ScriptWorker:
-    """One process of a script: a worker of Ray, or a process below the driver."""
+    """A process of a script: a worker of Ray, or a process below the driver."""
 
     def __init__(self, spec: RunSpec, rank: Rank) -> None:
         self.rank, self.world_size = rank.rank, rank.world_size

@@ -34,7 +34,7 @@ from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2
 _PEERS_S = 3.0
-"""How long the other workers may take to fail as well, before they are ended."""
+"""Seconds that the other workers may take to fail as well, before they are ended."""
 
 
 class WorkersDriver:
@@ -237,7 +237,7 @@ def lost_worker(error: Exception, *, rank: int) -> FailureEvent:
 
 @dataclass(frozen=True)
 class WorkerNode:
-    """Where a worker was placed."""
+    """The node of a worker."""
 
     node_id: str
     host: str
@@ -245,12 +245,12 @@ class WorkerNode:
     warm: bool = False
     reason: str = ""
     price: str = ""
-    """Of the node, as it is in the environment of its processes."""
+    """Price of the node, as it is in the environment of its processes."""
 
 
 @dataclass(frozen=True)
 class WorkerRank:
-    """One worker's part of the process group."""
+    """A worker's place in the process group."""
 
     index: int
     """The worker's position in the order of creation."""
@@ -265,7 +265,7 @@ class WorkerRank:
 
     @property
     def is_one_node(self) -> bool:
-        """Whether all workers are on this worker's node."""
+        """Return whether all workers are on this worker's node."""
         return self.local_world_size == self.world_size
 
     def env(self, port: int, *, run_id: str) -> dict[str, str]:
@@ -319,7 +319,7 @@ def layout(workers: Sequence[WorkerNode]) -> list[WorkerRank]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What each worker reserves, and whether the cluster has it."""
+    """The resources that each worker reserves, and whether the cluster has them."""
 
     cpus: float
     gpus: float

@@ -28,7 +28,7 @@ from llmops_kernel.score.engines.transformers.forward import Forward
 from llmops_kernel.score.engines.transformers.loading import Loaded
 
 _INCOMPLETE = "�"
-"""What bytes become that are not a whole character; at the end of an answer vLLM leaves it out."""
+"""The replacement of bytes that are no whole character; vLLM leaves it out at an answer's end."""
 
 
 @dataclass(slots=True)
@@ -257,7 +257,7 @@ class Grammars:
 
 
 class Matcher:
-    """Where one answer stands in the schema."""
+    """The position of an answer in the schema."""
 
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher = matcher

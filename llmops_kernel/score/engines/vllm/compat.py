@@ -1,4 +1,4 @@
-"""What we use of vLLM beyond `LLM` and `SamplingParams`, checked on 0.32.0.
+"""The names of vLLM that we use beyond `LLM` and `SamplingParams`, checked on 0.32.0.
 
 vLLM calls some of it internal, and may rename any of it in a release: each name stands here only.
 `LLMEngine` is what its offline `LLM` is made of; unlike `LLM.generate` it takes requests while it

@@ -1,4 +1,4 @@
-"""What makes vLLM faster on CPUs: one LoRA product for each adapter, a cheap look for NaN."""
+"""Patches that make vLLM faster on CPUs: one LoRA product per adapter, a cheap test for NaN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def grouped(base: Any) -> Any:
         """Punica's wrapper for CPUs; what it does not override is vLLM's."""
 
         def update_metadata(self, *arguments: Any, **keywords: Any) -> None:
-            """As vLLM's, once a step: which adapter each token has."""
+            """Note which adapter each token has; called by vLLM once a step."""
             super().update_metadata(*arguments, **keywords)
             self._groups = groups_of(self.token_lora_indices)
 

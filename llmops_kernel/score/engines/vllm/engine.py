@@ -233,7 +233,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """One request to vLLM: its tokens are the prompt's and then `after`."""
+    """A request to vLLM: its tokens are the prompt's and then `after`."""
 
     after: Tokens
     params: Any

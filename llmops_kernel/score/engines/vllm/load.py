@@ -20,7 +20,7 @@ from llmops_kernel.score.engines.vllm import compat
 MAX_LORAS = 4
 """Adapters in one batch; further ones of a job wait for it."""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM accepts as the largest rank."""
+"""Ranks that vLLM accepts as the largest one."""
 _CPU_CACHE_SHARE, _CPU_CACHE_MAX_BYTES = 0.25, 4 << 30
 _NO_LINEAR = ("lm_head", "embed_tokens", "wte", "wpe", "embed_in", "embed_out")
 

@@ -40,7 +40,7 @@ def window_bytes(plans: Sequence[StreamPlan], weights: Sequence[float]) -> list[
 
 @dataclass
 class Mix:
-    """One worker's way through all sources. Of a single source it is the walk through that."""
+    """A worker's walk through all sources. For a single source it is the walk through that."""
 
     walks: Sequence[Walk]
     seed: int = 0
@@ -176,7 +176,7 @@ class Mix:
 
 
 class _SourceCursor:
-    """One source's rows of an epoch, window by window."""
+    """The rows of one source in an epoch, window by window."""
 
     def __init__(self, walk: Walk, source: int, epoch: int) -> None:
         self._walk, self._source = walk, source

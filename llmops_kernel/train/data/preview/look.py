@@ -45,7 +45,7 @@ class Formatted:
     row: Row
     """`{"messages": [...]}` or `{"text": ...}`."""
     uses: tuple[Use, ...] = ()
-    """What is to be said of its fields."""
+    """Notes on its fields."""
     unused: tuple[str, ...] = ()
     """Its columns that are not used."""
 
@@ -57,7 +57,7 @@ class Formatted:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the assistant says anything; a plain text has no answer."""
+        """Return whether the assistant says anything; a plain text has no answer."""
         return "text" in self.row or any(
             message["role"] == "assistant"
             and (message["content"].strip() or message.get("tool_calls"))
@@ -67,7 +67,7 @@ class Formatted:
 
 @dataclass(frozen=True)
 class RowSizes:
-    """What is kept of a tokenised row: its tokens would need much memory."""
+    """The sizes of a tokenised row: its tokens would need much memory."""
 
     number: int | None
     format: str
@@ -80,9 +80,9 @@ class RowSizes:
     sequences: tuple[int, ...] = ()
     """Tokens of each sequence that it becomes and that is trained on."""
     is_cut: bool = False
-    """Whether it is longer than `max_length` and truncated."""
+    """True if it is longer than `max_length` and truncated."""
     is_apart: bool = False
-    """Whether it is a chat whose answers are in several sequences, see `answer_spans`."""
+    """True if it is a chat whose answers are in several sequences, see `answer_spans`."""
 
 
 class Reader:
@@ -267,7 +267,7 @@ def shown_row(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where in the tokens of a row its sequences are."""
+    """The places of the sequences in the tokens of a row."""
 
     starts: frozenset[int]
     cut: frozenset[int]

@@ -27,7 +27,7 @@ from llmops_kernel.train.performance.choose import by_length, groups_by_length
 
 _BINS = 20
 _BEYOND = 4
-"""How many times `max_length` the histogram goes; longer rows are in one last bin."""
+"""Multiple of `max_length` at which the histogram ends; longer rows are in one last bin."""
 _NAMED = 5
 """Groups of duplicates, leaks and masked rows that are named."""
 

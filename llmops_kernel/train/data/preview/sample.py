@@ -39,7 +39,7 @@ class _Line:
     """Its first byte."""
     text: bytes
     number: int | None
-    """Of the line, from 1; None where it is not known."""
+    """Number of the line, from 1; None where it is not known."""
 
 
 def of_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> Sample | None:
@@ -288,7 +288,7 @@ def _of_groups(
 
 _PARTS = 16
 _HEAD_BYTES = 128 << 10
-"""Of a part of a text so much is read, and more only if no row begins there."""
+"""Bytes read of a part of a text, and more only if no row begins there."""
 
 
 def of_parts(request: RowRequest, *, count: int) -> Sample:

@@ -61,7 +61,7 @@ from llmops_kernel.train.model.tokenizer import load_tokenizer
 
 @dataclass(frozen=True)
 class SourceInspection:
-    """One source, looked at."""
+    """A source whose rows were read, formatted and tokenised."""
 
     reader: Reader
     rows: Sequence[Formatted]
@@ -150,7 +150,7 @@ class SourceInspector:
 
 
 class Preview:
-    """What a job asks for, with the tokenizer and the hooks of its config."""
+    """A preview job with the tokenizer and the hooks of its config."""
 
     def __init__(self, job: PreviewJob, progress: Callable[[str], None] = lambda _: None) -> None:
         self._began_s = time.monotonic()
@@ -376,7 +376,7 @@ class InspectedSource(Protocol):
 
 @dataclass(frozen=True)
 class _Part:
-    """One source in an epoch."""
+    """A source in an epoch."""
 
     source: TrainSource
     report: SourceReport

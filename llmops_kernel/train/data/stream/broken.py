@@ -36,7 +36,7 @@ class _Found:
 
 @dataclass
 class _Share:
-    """What one worker has found."""
+    """The broken rows that one worker has found."""
 
     count: int = 0
     first: list[_Found] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where the rows of all workers end, kept with each checkpoint: maybe inside of a long text."""
+"""The ends of all workers' rows, kept with each checkpoint: maybe inside of a long text."""
 
 from __future__ import annotations
 

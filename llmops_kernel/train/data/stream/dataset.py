@@ -41,7 +41,7 @@ class Skipped:
 
 @dataclass
 class Seen:
-    """What was noticed about the rows that were trained on."""
+    """Counts of rows that were trained on cut, or without a token that counts."""
 
     num_cut: int = 0
     num_empty: int = 0
@@ -68,7 +68,7 @@ class StreamedRows:
     ) -> None:
         self._mix = mixed(walk)
         self._tokenise = tokenise
-        """One for each source."""
+        """A tokenise function for each source."""
         self._micro = micro_batch_size
         self._ahead = ahead
         self._skip_broken = skip_broken
@@ -82,7 +82,7 @@ class StreamedRows:
         self._broken: deque[Skipped] = deque()
         self.seen = Seen()
         self.fields = fields or Fields()
-        """What is to be said of the fields of the rows that were read."""
+        """Notes on the fields of the rows that were read."""
 
     def __len__(self) -> int:
         return _ENDLESS
@@ -106,7 +106,7 @@ class StreamedRows:
 
     @property
     def resumed_at(self) -> Cursor:
-        """Where the examples end that were trained on before this attempt."""
+        """Return the end of the examples that were trained on before this attempt."""
         return self._resumed[1]
 
     def sample(self, count: int) -> list[Example]:

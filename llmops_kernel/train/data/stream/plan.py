@@ -1,4 +1,4 @@
-"""What a stream reads: the files of a source and their parts, found without reading the rows."""
+"""The plan of a stream: the files of a source and their parts, found without reading the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.reader import LINES, can_stream, read
 
 DIVISION = 2
-"""How files are divided into parts. A run that resumes keeps the division of its checkpoint: the
+"""Version of the division of files into parts. A run that resumes keeps that of its checkpoint: the
 same rows are other parts in another one. In the first one parts had up to 4 MiB."""
 _MOST_PART_BYTES = 512 << 10
 """A window of 32 MiB is of 64 parts from all over the data: where the files are sorted by class, it
@@ -33,7 +33,7 @@ _LEAST_PART_BYTES = 1 << 10
 _PARTS_OF_SMALL_DATA = 256
 """Parts of data of less than 128 MiB: so many that they can be dealt evenly to a few workers."""
 _COUNTED_BYTES = 4 << 20
-"""Of several sources each this small is read as a whole: a part of it would be much of it."""
+"""Size up to which each of several sources is read whole: a part of it would be much of it."""
 _SAMPLES = 16
 """Parts from which the rows of texts are estimated."""
 _READERS = 8
@@ -42,13 +42,13 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """All parts of one source; the same on all workers and in all attempts."""
+    """The parts of a source; the same on all workers and in all attempts."""
 
     source: str
     files: tuple[TableFile, ...]
     parts: tuple[StreamPart, ...]
     fingerprint: str
-    """Of names and versions of the files, and of the division."""
+    """Hash of names and versions of the files, and of the division."""
     division: int = DIVISION
 
 

@@ -1,4 +1,4 @@
-"""Which row a worker's examples are of, where a long text is several of them."""
+"""The rows of a worker's examples, where a long text is several of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a worker's first examples end: a row counts as seen with the last of its pieces."""
+    """The end of a worker's first examples: a row counts as seen with the last of its pieces."""
 
     rows: int
     """Rows of which all pieces are among them."""

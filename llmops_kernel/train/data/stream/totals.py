@@ -1,4 +1,4 @@
-"""How many rows a streamed epoch has, and how many steps they make."""
+"""The number of rows of a streamed epoch, and of the steps they make."""
 
 from __future__ import annotations
 

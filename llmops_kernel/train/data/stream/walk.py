@@ -70,13 +70,13 @@ class Located:
 
     @property
     def label(self) -> str:
-        """What errors call it, until somebody looks up its place in the file."""
+        """Return the row's name in errors, until its place in the file is looked up."""
         return f"{self.part}:{self.number}"
 
 
 @dataclass
 class Walk:
-    """One worker's way through the data of one source."""
+    """A worker's walk through the data of one source."""
 
     plan: StreamPlan
     rank: int
@@ -92,7 +92,7 @@ class Walk:
     end: int | None = None
     """Rows of the worker in all epochs; None until the last window is known."""
     weight: float = 1.0
-    """How often each row is seen in an epoch."""
+    """Number of times that each row is seen in an epoch."""
     window_bytes: int = WINDOW_BYTES
     turn: int = 0
     """Shifts which worker gets which share, so that not all sources give one the smaller share."""
