@@ -97,7 +97,7 @@ def dumps(manifest: Manifest) -> str:
 
 
 def loads(text: str) -> dict[str, Entry]:
-    """Raises ValueError for a text that is no manifest."""
+    """Parse a manifest. Raises ValueError for a text that is none."""
     try:
         files = json.loads(text)["files"]
         return {
@@ -153,7 +153,7 @@ def hash_damage(folder: Path, *, share: int = 0, num_shares: int = 1) -> str:
 
 
 def _by_size(manifest: Manifest) -> list[str]:
-    """Largest first, so that each share gets about as many bytes."""
+    """Sort names by size, largest first, so that each share gets about as many bytes."""
     return sorted(manifest, key=lambda name: (-manifest[name].size_bytes, name))
 
 

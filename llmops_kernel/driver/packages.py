@@ -75,7 +75,7 @@ class PackageRequest:
 
     @property
     def text(self) -> str:
-        """`trl==1.16, requirements.txt`, without passwords."""
+        """Return `trl==1.16, requirements.txt`, without passwords."""
         return without_secrets(", ".join(filter(None, [*self.packages, self.requirements])))
 
     def encode(self) -> str:

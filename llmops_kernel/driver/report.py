@@ -59,7 +59,7 @@ class DriverReport:
     """The driver's stream of the journal."""
 
     def __init__(self, spec: RunSpec, *, logs: Path | None) -> None:
-        """`logs`: Ray's log folder of this node."""
+        """Set up the report. `logs`: Ray's log folder of this node."""
         self._spec, self._logs = spec, logs
         self._journal = open_journal(spec, "driver", logs=logs)
         self._lines = RunLines()

@@ -43,7 +43,7 @@ class Located:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments for everything that is loaded from `base`."""
+        """Return keyword arguments for everything that is loaded from `base`."""
         revision = self.source.revision if self.is_adapter else None
         return {"revision": revision, "trust_remote_code": self.source.trust_remote_code}
 
@@ -111,7 +111,7 @@ def stored_dtype(located: Located) -> str:
 def merge(
     job: ExportJob, located: Located, progress: Progress, *, dtype: str | None = None
 ) -> Merged:
-    """Load, answer the check's prompts, then merge the adapter and round to the wanted dtype."""
+    """Load, answer the check's prompts, then merge the adapter and round to the requested dtype."""
     dtype = dtype or (stored_dtype(located) if job.dtype == "auto" else job.dtype)
     progress(f"Loading {Path(located.base).name}")
     tokenizer = load_tokenizer(located)

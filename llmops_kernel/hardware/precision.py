@@ -41,7 +41,7 @@ class Precision:
 
     @property
     def words(self) -> str:
-        """`bfloat16 (this CPU has bfloat16 instructions)`; empty where nothing was chosen."""
+        """Return `bfloat16 (this CPU has bfloat16 instructions)`; empty if nothing was chosen."""
         return f"{self.dtype} ({self.reason})" if self.reason else ""
 
 

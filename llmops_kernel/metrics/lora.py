@@ -121,7 +121,7 @@ def _is_adapted(
     target_modules: str | Sequence[str],
     old_names: frozenset[str],
 ) -> bool:
-    """`old_names`: names that PEFT takes for the fused experts', wherever else they occur."""
+    """Return whether PEFT adapts it. `old_names`: those that PEFT takes for the fused experts'."""
     if not linear.adaptable:
         return False
     if _is_all_linear(target_modules):
@@ -144,7 +144,7 @@ def _leaf(name: str) -> str:
 
 
 def _rank(linear: Linear, *, r: int) -> int:
-    """PEFT doubles the rank where one matrix holds two former layers."""
+    """Return the rank, which PEFT doubles where one matrix holds two former layers."""
     return r * max(1, len(linear.old_names))
 
 

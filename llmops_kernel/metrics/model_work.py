@@ -62,7 +62,7 @@ def required_flops(
     logit_tokens: float | None = None,
     causal: bool = True,
 ) -> float:
-    """FLOPs that a step requires (`mfu`): trained weights 6 a token, frozen ones 4 or fewer.
+    """Return FLOPs that a step requires (`mfu`): trained weights 6 a token, frozen ones 4 or fewer.
 
     `sum_squared_lengths`: of L^2 over the sequences. `logit_tokens`: tokens whose logits are
     computed; default all.
@@ -74,7 +74,7 @@ def required_flops(
 
 
 def palm_flops(work: ModelWork, *, tokens: float, sum_squared_lengths: float) -> float:
-    """FLOPs as other tools credit them (`mfu_palm`): 6 a weight also where it is frozen, attention
+    """Return FLOPs as other tools credit them (`mfu_palm`): 6 a weight also where frozen, attention
     over the full square, logits of every token.
 
     PaLM, appendix B (arxiv.org/abs/2204.02311); torchtitan and TRL agree within 2 %.
@@ -131,8 +131,8 @@ def executed_flops(
     tokens: float,
     sum_squared_lengths: float,
 ) -> float:
-    """FLOPs that a step executes (`hfu`): with padding, what the attention kernel does not leave
-    out, and what activation checkpointing and the kernel's backward pass compute once more.
+    """Return FLOPs that a step executes (`hfu`): with padding, what the attention kernel does not
+    leave out, and what activation checkpointing and the kernel's backward pass compute once more.
 
     `tokens`, `sum_squared_lengths`: of the rows, padding apart.
     """

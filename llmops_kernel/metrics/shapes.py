@@ -64,7 +64,7 @@ class ModelShape:
 
     @cached_property
     def matmul_params(self) -> int:
-        """N: weights that multiply one token. With the head, also when it is tied to the
+        """Return N: weights that multiply one token. With the head, also when it is tied to the
         embedding; without the embedding look-up, norms and biases; k of E experts.
         """
         linears = (linear for layer in self.layers for linear in layer.linears)
@@ -96,7 +96,7 @@ def _decoder(
     window: Callable[[_Config, int], int | None] = lambda config, index: None,
     fused: bool = False,
 ) -> _Family:
-    """Llama and its many relatives; the arguments are the family's own defaults."""
+    """Describe Llama and its many relatives; the arguments are the family's own defaults."""
 
     def fields(config: _Config) -> _Fields:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
@@ -150,7 +150,7 @@ def _dense_fused(config: _Config, index: int) -> tuple[Linear, ...]:
 
 
 def _experts(config: _Config, inner: int, old_names: tuple[str, ...]) -> tuple[Linear, ...]:
-    """`old_names`: of router, gate, up and down projection; empty where PEFT knows none."""
+    """Describe experts. `old_names`: of router, gate, up, down; empty if PEFT knows none."""
     hidden, active = int(config["hidden_size"]), int(config["num_experts_per_tok"])
     # Transformers 5 writes `num_local_experts`, older files of some families `num_experts`.
     copies = int(config.get("num_local_experts") or config["num_experts"])
@@ -244,7 +244,7 @@ def _qwen_window(config: _Config, index: int) -> int | None:
 
 
 def _gemma_window(every: int) -> Callable[[_Config, int], int | None]:
-    """Gemma 2 alternates; Gemma 3 has one full layer in six."""
+    """Return a layer's window: Gemma 2 alternates; Gemma 3 has one full layer in six."""
 
     def window(config: _Config, index: int) -> int | None:
         if config.get("layer_types") is None:

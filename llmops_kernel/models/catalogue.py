@@ -54,7 +54,7 @@ def prepare(name: str, root: Path | None = None) -> Path:
 
 
 def _build(name: str, folder: Path) -> None:
-    """Transformers saves nothing in a process of rank 1 and above, so another one does it then."""
+    """Build it in another process: Transformers saves nothing in one of rank 1 and above."""
     if not _is_other_rank():
         _build_here(name, folder)
         return

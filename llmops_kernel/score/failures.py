@@ -37,7 +37,7 @@ def merged(results: Iterable[PartResult]) -> dict[str, int]:
 
 
 def _commonest(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Errors that differ in their numbers only, as of prompts that are too long, are one."""
+    """Count errors; those that differ in their numbers only, as of too long prompts, are one."""
     counts: dict[str, int] = {}
     examples: dict[str, str] = {}
     for error, count in pairs:
@@ -61,7 +61,7 @@ class Refusals:
     """Ends a run whose engine refuses all rows for one reason, before it has tried the others."""
 
     def __init__(self, *, output: str) -> None:
-        """`output`: its place, whose column `error` has the error of each row."""
+        """Count refusals. `output`: its place, whose column `error` has the error of each row."""
         self._where = output
         self._reason = ""
         self._rows = self._refused = 0

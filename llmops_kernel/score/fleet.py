@@ -105,7 +105,7 @@ class Fleet:
         return added
 
     def _look_for_replaced(self) -> None:
-        """An engine that left is started again by its scorer, as another actor."""
+        """Find engines that left and were started again by their scorers, as other actors."""
         if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
             for replica in self.ready:
@@ -213,7 +213,7 @@ class Scaling:
     """Waits longer after each replica that could not load, and gives up at last."""
 
     def __init__(self, most: int, *, parts_at_once: int, now_s: float) -> None:
-        """`most`: replicas that the config allows; each works on `parts_at_once`."""
+        """Scale up to `most` replicas, which the config allows; each works on `parts_at_once`."""
         self._most, self._parts_at_once = most, parts_at_once
         self._failures = 0
         self._next_s = now_s + EVERY_S
@@ -231,11 +231,11 @@ class Scaling:
         return self._failures >= TRIES
 
     def looked(self, now_s: float) -> None:
-        """A replica was started, or the cluster had no room for one."""
+        """Note that a replica was started, or that the cluster had no room for one."""
         self._next_s = now_s + EVERY_S
 
     def failed(self, now_s: float) -> bool:
-        """A replica could not load; return whether it is the first one."""
+        """Note that a replica could not load; return whether it is the first one."""
         self._failures += 1
         self._next_s = now_s + EVERY_S * _LONGER**self._failures
         return self._failures == 1
@@ -253,7 +253,7 @@ class LiveNodes:
         self._nodes: dict[tuple[str, int], Node] = {}
 
     def loaded(self, index: int, facts: Mapping[str, Any]) -> None:
-        """A replica is ready: its node was held while it loaded, unless it was loaded before."""
+        """Note a loaded replica: its node was held while it loaded, unless it was loaded before."""
         self._nodes["engine", index] = facts["node"]
         load_s = facts.get("load_s") or 0.0
         since_s = max(self._begun_s, time.time() - load_s)

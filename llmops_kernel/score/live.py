@@ -31,7 +31,7 @@ class LiveReport:
         unit: str = "rows",
         caller: str = "",
     ) -> None:
-        """`caller`: by which engines know the calls of this run."""
+        """Set up the report. `caller`: by which engines know the calls of this run."""
         self._caller = caller
         self._done = 0
         self._report, self._ledger, self._nodes = report, ledger, nodes

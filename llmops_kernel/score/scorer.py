@@ -80,7 +80,7 @@ class Scorer:
         self._recent: deque[dict[str, str]] = deque(maxlen=max(1, self._config.evaluation.samples))
 
     def progress(self) -> dict[str, Any]:
-        """Rows of unfinished parts, answers and tokens since the start, and the newest answers."""
+        """Return rows of open parts, answers and tokens since the start, and the newest answers."""
         with self._lock:
             return {
                 "rows": sum(self._open.values()),
@@ -298,7 +298,7 @@ class AnswerSource:
         is_cancelled: Callable[[], bool] = lambda: False,
         caller: str = "",
     ) -> None:
-        """`find` returns the replica's actor, which is started if it is gone.
+        """Use the replica's actor that `find` returns, which starts it if it is gone.
 
         `alone`: shared by all sources of one engine in this process. While one of them looks for
         the prompt that the engine dies of, the others send nothing. `caller`: by which the

@@ -113,7 +113,7 @@ class Tracker:
         self._counter.mark()
 
     def _expected_first_step(self) -> int:
-        """A script that resumes continues after its checkpoint; its first report corrects this."""
+        """Return the step after a resumed script's checkpoint; its first report corrects it."""
         if self._counter.last_step:
             return self._counter.last_step + 1
         newest = self._worker.newest_checkpoint()

@@ -65,7 +65,7 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock. Who holds it meanwhile compiles for this process: it gets its share."""
+    """Hold the lock. Another holder compiles for this process too: it gets its share."""
     lock = FileLock(str(lock_file(folder)))
     while True:
         try:

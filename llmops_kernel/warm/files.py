@@ -41,7 +41,7 @@ class WarmFolder:
 
     @property
     def state(self) -> Path:
-        """The state file. In marshal's format, because the launcher reads it without json."""
+        """Return the state file, in marshal's format: the launcher reads it without json."""
         return self.root / "state"
 
     @property
@@ -62,12 +62,12 @@ class WarmFolder:
 
     @property
     def command(self) -> Path:
-        """The keeper's command line and environment, for a launcher that finds no keeper."""
+        """Return the keeper's command line and environment, for a launcher that finds no keeper."""
         return self.root / "keeper.cmd"
 
     @property
     def bin(self) -> Path:
-        """The folder that is first on a job's PATH: its `python` is the launcher."""
+        """Return the folder that is first on a job's PATH: its `python` is the launcher."""
         return self.root / "bin"
 
     def write_state(self, state: State, *, keeper_pid: int, reason: str = "") -> None:

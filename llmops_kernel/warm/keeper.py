@@ -182,7 +182,7 @@ class Keeper:
         return ""
 
     def _prepare_once(self) -> None:
-        """Compile what the first ZeRO run would wait a minute for, in time that nobody wants."""
+        """Compile in idle time what the first ZeRO run would wait a minute for."""
         if self._prepares or "deepspeed" not in self.modules or not PREPARE_CODE.exists():
             return  # A pod's keeper has no more of our package than it needs.
         self._prepares = True

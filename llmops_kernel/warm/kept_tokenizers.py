@@ -86,7 +86,7 @@ def ask(folder: str, request: TokenizerRequest) -> None:
 
 
 def tokenizer_request(fields: dict[str, Any]) -> TokenizerRequest:
-    """Raises KeyError or TypeError for what is no such request."""
+    """Build a request. Raises KeyError or TypeError for what is none."""
     return TokenizerRequest(**{name: fields[name] for name in TokenizerRequest.__annotations__})
 
 

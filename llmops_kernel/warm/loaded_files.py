@@ -43,7 +43,7 @@ class LoadedFiles:
 
     @classmethod
     def of_this_process(cls) -> LoadedFiles:
-        """A child imports `llmops_kernel` anew, so its files do not count."""
+        """Return the loaded files, but for those of `llmops_kernel`, which a child imports anew."""
         files = cls()
         files.add_new()
         return files

@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def stalled_s(self) -> float:
-        """The time without progress, at the last look."""
+        """Return the time without progress, at the last look."""
         return self.looked_s - self._grew_s
 
     def _stats(self) -> list[_Stat]:

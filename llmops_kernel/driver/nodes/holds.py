@@ -43,12 +43,12 @@ class NodeHolds:
         self._ended_s: dict[Node, float] = {}
 
     def begin(self, driver_node: Node) -> None:
-        """The driver's node, from the start of the driver to its end."""
+        """Journal that the driver's node is held, from the start of the driver to its end."""
         self._own = driver_node
         self._write(driver_node, "begin", since_s=driver_times()[0])
 
     def use(self, nodes: Iterable[Node], *, since_s: float = 0.0) -> None:
-        """The nodes besides the driver's that are held from now on, or from `since_s` (Unix)."""
+        """Journal the other nodes that are held from now on, or from `since_s` (Unix)."""
         current = {node for node in nodes if self._own is None or node[0] != self._own[0]}
         for node in sorted(current - self._held):
             # Not before its last end, which would close this hold too.

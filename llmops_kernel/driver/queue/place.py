@@ -72,7 +72,7 @@ def _grows_enough(amounts: Amounts, use: ClusterUse) -> bool:
 
 
 def _used(name: str, use: ClusterUse) -> str:
-    """`2 of 2 CPUs are used by run lora-2a4c`."""
+    """Return `2 of 2 CPUs are used by run lora-2a4c`."""
     total = use.total.get(name, 0.0)
     used = max(0.0, total - use.free.get(name, 0.0))
     verb = "is" if total == 1 else "are"
@@ -123,7 +123,7 @@ class ClusterCapacity:
     """Ray's autoscaler adds nodes when work needs them: `total` is more than there is now."""
 
     def has(self, name: str) -> str:
-        """`the cluster has 4`, or what it can have."""
+        """Return `the cluster has 4`, or what it can have."""
         verb = "can have at most" if self.grows else "has"
         return f"the cluster {verb} {self.total.get(name, 0):g}"
 
@@ -232,7 +232,7 @@ def _placement_groups(accessor: Any) -> Iterable[Request]:
 
 
 def _actors(accessor: Any) -> Iterable[Request]:
-    """Actors outside of placement groups, that hold or ask for resources."""
+    """Yield the actors outside of placement groups that hold or ask for resources."""
     table = compat.get("gcs_pb2").ActorTableData
     for name, state in (("ALIVE", "holds"), ("PENDING_CREATION", "starts")):
         for raw in accessor.get_actor_table(None, name):

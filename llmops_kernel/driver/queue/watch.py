@@ -80,7 +80,7 @@ class QueueWatch:
         return True
 
     def end(self) -> None:
-        """The resources are there, or are not wanted any more."""
+        """Stop looking: the resources are there, or are not needed any more."""
         self._ended.set()
         self._leave()
         self._write(None)

@@ -93,7 +93,7 @@ class Reader:
     """Reads the streams of engines until all have ended or the turn is stopped."""
 
     def __init__(self, *, key: str, stopped: Callable[[], bool], begun: Callable[[], None]) -> None:
-        """`begun` is called when the first part of any answer has come."""
+        """Call `begun` when the first part of any answer has come."""
         self._key, self._stopped, self._begun = key, stopped, begun
         self._open: dict[Any, tuple[AnswerStream, Any, str]] = {}
         """Ray's stream of answers -> ours, the engine's actor, and the name of the call."""

@@ -49,7 +49,7 @@ class EngineSpec:
 
     @property
     def key(self) -> str:
-        """Twelve hex digits that are equal for equal specs."""
+        """Return twelve hex digits that are equal for equal specs."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -150,7 +150,7 @@ class Engine(Protocol):
 
     @property
     def unfinished(self) -> int:
-        """Requests that were added and have no answer yet."""
+        """Return requests that were added and have no answer yet."""
 
     def stats(self) -> EngineStats:
         """Return the engine's load; may be called from another thread."""

@@ -167,7 +167,7 @@ def _rouge(row: _Row, scores: RowScores) -> None:
 
 
 def _perplexity(row: _Row, scores: RowScores) -> None:
-    """exp(-sum of log p / tokens): Jelinek et al., "Perplexity", JASA 62 S1, 1977."""
+    """Set exp(-sum of log p / tokens): Jelinek et al., "Perplexity", JASA 62 S1, 1977."""
     scores.values["perplexity"] = perplexity(row.logprob, row.tokens or 0)
     if row.logprob is not None and row.tokens:
         scores.logprob, scores.tokens = row.logprob, row.tokens

@@ -41,7 +41,7 @@ class Ledger:
     """The finished parts of an output, which belongs to one run."""
 
     def __init__(self, sink: Sink, plan: Plan, *, run: str, attempt: int, is_own: bool) -> None:
-        """`run`: id of the run that writes. `is_own`: the output is in the run's own folder."""
+        """Open the ledger of `run`, a run's id. `is_own`: the output is in the run's own folder."""
         self._sink, self._plan, self._attempt = sink, plan, attempt
         self._run, self._is_own = run, is_own
         self._finished: dict[int, PartResult] = {}

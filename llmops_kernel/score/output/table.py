@@ -59,7 +59,7 @@ class OutputColumns:
     """True if the answers are JSON."""
 
     def output_name(self, name: str) -> str:
-        """A column of the input that has the name of one of ours is renamed."""
+        """Return the column's name in the output, other than that of one of ours."""
         renamed = name
         while renamed in ADDED or renamed.startswith(METRIC_PREFIX):
             renamed = f"{_RENAMED}{renamed}"

@@ -36,7 +36,7 @@ class EngineActor:
     """
 
     def __init__(self, spec: EngineSpec, *, keep_s: float, on_node: int = 1, run: str = "") -> None:
-        """`on_node`: engines among which a node's cores are divided. `run`: id of the first run."""
+        """Start it. `on_node`: engines that share a node's cores. `run`: id of the first run."""
         self._spec, self._on_node = spec, on_node
         self._keep_s = keep_s
         self._run = run
@@ -255,7 +255,7 @@ class EngineNote:
     """A file about the engine, written only when it changes. Without the folder it does nothing."""
 
     def __init__(self, logs: Path | None, name: str) -> None:
-        """`logs`: Ray's log folder of this node. `name`: of the actor."""
+        """Write notes in `logs`, Ray's log folder of this node. `name`: of the actor."""
         self._path = logs / NOTES / f"{name}.json" if logs and name else None
         self._written: dict[str, Any] = {}
 
@@ -291,7 +291,7 @@ class Callers:
 
     @contextmanager
     def waits(self, caller: str) -> Iterator[None]:
-        """While a call of this caller waits until the engine is loaded."""
+        """Count a call of this caller while it waits until the engine is loaded."""
         with self._lock:
             self._was_asked = True
             self._waiting.append(caller)
@@ -307,7 +307,7 @@ class Callers:
             return any(caller != but for caller in self._waiting)
 
     def drop(self, caller: str) -> None:
-        """Nobody wants the answers of that caller, also not of calls that arrive later."""
+        """Forget the calls of that caller, also those that arrive later."""
         with self._lock:
             self._dropped.add(caller)
 

@@ -81,7 +81,7 @@ class EngineLoop:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last work; 0 while there is some."""
+        """Return seconds since the last work; 0 while there is some."""
         return 0.0 if self._batches or self._inbox else time.monotonic() - self.used_s
 
     def stats(self) -> EngineStats:
@@ -250,7 +250,7 @@ class EngineLoop:
         batch.finish()
 
     def facts(self) -> dict[str, Any]:
-        """Counts since the engine was loaded, and how busy it is."""
+        """Return counts since the engine was loaded, and its load."""
         stats = self.stats()
         return {
             "requests": self.requests,

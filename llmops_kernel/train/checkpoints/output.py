@@ -80,7 +80,7 @@ class _OutputWriter:
 
     @property
     def base(self) -> str:
-        """The model's name on any machine."""
+        """Return the model's name on any machine."""
         return portable_name(self.origin.config.model.id, self.origin.weights)
 
     def finish(self, folder: Path, *, artifact: str, merged_from: Path | None = None) -> str:

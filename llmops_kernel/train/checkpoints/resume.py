@@ -139,7 +139,7 @@ def _listed(bucket: Bucket) -> tuple[list[Stored], StoreError | None]:
 
 
 def _fetch_here(bucket: Bucket, stored: Stored, path: Path) -> _Check:
-    """Never raise: the other ranks wait."""
+    """Fetch the checkpoint. It never raises: the other ranks wait."""
     try:
         clear(path.parent, but=path)
         return _Check(damage=fetch(bucket, stored, path))

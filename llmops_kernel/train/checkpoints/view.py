@@ -17,7 +17,7 @@ Sizes = dict[str, int] | None
 
 
 def sizes(path: Path) -> Sizes:
-    """Raises ValueError and OSError."""
+    """Return the sizes of its files. Raises ValueError and OSError."""
     files = checkpoint.read(path)
     return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
 

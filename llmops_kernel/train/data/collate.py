@@ -30,7 +30,7 @@ class Collator:
         too_large: Callable[[list[int]], Exception | None] = lambda _: None,
         vocabulary: int = sys.maxsize,
     ) -> None:
-        """`too_large` returns the error for tokens of `vocabulary` and above."""
+        """Set it up. `too_large` returns the error for tokens of `vocabulary` and above."""
         self._pad = pad_token_id
         self._multiple = pad_to_multiple_of
         self._label_logits = label_logits

@@ -181,7 +181,7 @@ def _tokenised(
     hooks: Hooks,
     context: WorkerContext,
 ) -> Tokenised:
-    """The training rows, of the token cache where an earlier run has put them there."""
+    """Return the training rows, from the token cache where an earlier run has put them there."""
     cache = TokenCache(context.cache or paths.cache())
     keys = KeyOf(source, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
     has_hook = hooks.format_example is not None

@@ -172,7 +172,7 @@ def num_counted(example: Example) -> int:
 def format_row(
     row: Row, number: int | str, data: DataConfig, hooks: Hooks, fields: Fields | None = None
 ) -> Row:
-    """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
+    """Return `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
     prepared = prepare_row(row, number, data, hooks)
     shape = shape_row(prepared, number, data)
     if fields is not None:
@@ -181,7 +181,7 @@ def format_row(
 
 
 def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
-    """The row after `data.columns` and the hook: an object of any of the formats."""
+    """Return the row after `data.columns` and the hook: an object of any of the formats."""
     if data.columns:
         row = _sound(renamed(row, data.columns), number, data)
     if hooks.format_example is not None:
@@ -196,7 +196,7 @@ def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> 
 
 
 def shape_row(row: Row, number: int | str, data: DataConfig) -> Row:
-    """A prepared row as `{"messages": [...]}` or `{"text": ...}`."""
+    """Return a prepared row as `{"messages": [...]}` or `{"text": ...}`."""
     return _sound(shaped(row, data.format), number, data)
 
 
@@ -283,7 +283,7 @@ def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig
 
 
 def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> list[Prompt]:
-    """The part of each chat before its last answer, and that answer. Raises `DataError`."""
+    """Return the part of each chat before its last answer, and that answer. Raises `DataError`."""
     result = []
     for number, row in enumerate(rows, start=1):
         formatted = format_row(row, number, data, hooks)
@@ -318,8 +318,8 @@ def _reference(tokenizer: Any, messages: Sequence[Row], tools: Any, *, prompt: s
 
 
 def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> list[Prompt]:
-    """Prompts of the config: each as a user's message, or as the beginning of a plain text where
-    the rows are such texts or the tokenizer has no chat template.
+    """Return the config's prompts: each as a user's message, or as the beginning of a plain text
+    where the rows are such texts or the tokenizer has no chat template.
     """
     result = []
     all_text = all(source.format == "text" for source in data.sources)
@@ -348,14 +348,14 @@ class Packed:
 
 
 def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
-    """Lay examples into sequences of at most `max_length` as `fit` says."""
+    """Pack examples into sequences of at most `max_length` as `fit` says."""
     sizes = [len(example.input_ids) for example in examples]
     bins = fit(sizes, max_length=max_length)
     return [lay_out([examples[index] for index in members]) for members in bins]
 
 
 def fit(sizes: Sequence[int], *, max_length: int) -> list[list[int]]:
-    """First-fit over the examples' sizes in their order; each stays whole. Returns indices.
+    """Return indices by first-fit over the examples' sizes in their order; each stays whole.
 
     The order inside a pack does not depend on anything but the input, so every rank
     packs alike.

@@ -37,7 +37,7 @@ class DataIdentity:
     """Writes what the rows are into checkpoints, and compares. Costs nothing before the first."""
 
     def __init__(self, data: Dataset, *, source: str, is_formatted: bool) -> None:
-        """`is_formatted`: by a hook of the user's, which may make another text of a row."""
+        """Identify the rows. `is_formatted`: by a hook, which may make another text of a row."""
         self._data = data
         self._source = source
         self._is_formatted = is_formatted

@@ -46,7 +46,7 @@ class Fields:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """The columns that are not used, by name."""
+        """Return the columns that are not used, by name."""
         return tuple(sorted({name for names in self._columns.values() for name in names}))
 
 

@@ -50,7 +50,7 @@ def open_rows(
     broken: list[str] | None = None,
     nulls: bool = False,
 ) -> Iterator[Row]:
-    """The rows of a source, read as they are asked for. Raises `DataError`.
+    """Return the rows of a source, read as they are needed. Raises `DataError`.
 
     `broken` and `nulls` as in `load_rows`.
     """
@@ -103,7 +103,7 @@ def _json_rows(lines: Iterable[bytes], source: str, broken: list[str] | None) ->
 
 
 def json_row(line: bytes, number: int | str, source: str) -> Row:
-    """The row of a line of JSON. Raises `DataError` with its number, or where it is."""
+    """Return the row of a line of JSON. Raises `DataError` with its number, or where it is."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -155,7 +155,7 @@ def _batch_rows(batch: Any, first: int, source: str, broken: list[str] | None) -
 
 
 def _from_folder(path: Path, split: str) -> Iterator[Row]:
-    """A folder saved by `datasets` (save_to_disk), or one that holds data files."""
+    """Read a folder saved by `datasets` (save_to_disk), or one that holds data files."""
     import datasets
 
     try:

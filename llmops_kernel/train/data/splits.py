@@ -100,7 +100,7 @@ def _by_file_names(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _by_words(names: Sequence[str], pattern: str, pieces: slice) -> dict[str, list[str]]:
-    """`pieces`: which of the parts of a path are looked at."""
+    """Find splits by words. `pieces`: the parts of a path that are compared."""
     splits = {}
     for split, words in _WORDS.items():
         matcher = re.compile(pattern.replace("{word}", f"(?:{'|'.join(words)})"))

@@ -46,7 +46,7 @@ class TokenCache:
         self._folder, self._limit = cache / "tokens", limit_bytes
 
     def read(self, key: str) -> Tokenised | None:
-        """The rows of a key; None where there are none or they cannot be read."""
+        """Return the rows of a key; None where there are none or they cannot be read."""
         path = self._path(key)
         try:
             # Not as a path: numpy leaves the file open when it is not an archive.
@@ -100,7 +100,7 @@ class KeyOf:
         self._stamp = self._look()
 
     def key(self) -> str | None:
-        """None where the rows are not to be kept: other sources than a file, or a small one."""
+        """Return the key; None where rows are not kept: no file, or a small one."""
         if self._path is None or self._stamp is None or self._stamp[0] < _WORTH_BYTES:
             return None
         tokenizer = fingerprint(self._tokenizer)
@@ -115,7 +115,7 @@ class KeyOf:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def key_of(self, formatted: Iterable[Row | DataError], unreadable: Sequence[str]) -> str | None:
-        """The key of rows as a hook has formatted them: which code did it does not matter.
+        """Return the key of rows as a hook has formatted them: which code did it does not matter.
 
         `unreadable`: what is wrong with those that no hook was called for.
 
@@ -180,7 +180,7 @@ def code_files() -> list[Path]:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """The code that makes tokens from rows, and the versions of what it calls."""
+    """Return a hash of the code that makes tokens from rows, and of its libraries' versions."""
     import pyarrow
     import tokenizers
     import transformers

@@ -42,7 +42,7 @@ class RowCount:
         unit: str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`total`: rows of this worker; all workers have about as many."""
+        """Count rows. `total`: rows of this worker; all workers have about as many."""
         if context.world_size > 1:
             unit = f"{unit} of the first of {context.world_size} workers"
         self._context, self._total, self._unit = context, total, unit
@@ -132,7 +132,7 @@ class Evaluator:
         return float(totals[0] / totals[1]) if totals[1] > 0 else None
 
     def _share(self, items: Sequence[Any]) -> list[Sequence[Any]]:
-        """Batches of this worker; every worker gets the same number (the last may be empty).
+        """Return batches of this worker; every worker gets the same number (the last may be empty).
 
         Equal numbers matter under ZeRO-3, where each forward pass is a collective.
         """

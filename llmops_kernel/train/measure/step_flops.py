@@ -59,7 +59,7 @@ class StepFlops:
         kernels: Kernels | None = None,
         cache: Path | None = None,
     ) -> None:
-        """`kernels`: of attention; None where what they compute is not known."""
+        """Set it up. `kernels`: of attention; None where what they compute is not known."""
         self._checkpointing = checkpointing
         self._kernels = kernels
         self._problem = ""
@@ -156,7 +156,7 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
 
 
 def _head_flops(network: Any) -> float:
-    """FLOPs of one token's logits, with their gradients."""
+    """Return FLOPs of one token's logits, with their gradients."""
     return sum(
         2.0 * (3 if parameter.requires_grad else 2) * shape_of(parameter).numel()
         for parameter in network.get_output_embeddings().parameters()

@@ -205,7 +205,7 @@ def _plain_linear(child: Any) -> nn.Linear:
 
 
 def _use_countable_kernels(twin: nn.Module) -> None:
-    """FlopCounterMode sees plain products only; experts by token need no values to be known."""
+    """Use kernels that FlopCounterMode sees: plain products, and no experts by tokens' values."""
     configs = {
         id(settings): settings
         for module in twin.modules()

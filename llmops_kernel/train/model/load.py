@@ -140,7 +140,7 @@ def _adapter_of_the_hub(config: TrainingConfig) -> ModelError:
 
 
 def _storage_dtype(config: TrainingConfig) -> torch.dtype:
-    """Full training without DeepSpeed keeps fp32 weights under bf16 autocast.
+    """Return the dtype of the weights: fp32 under bf16 autocast in full training without DeepSpeed.
 
     Otherwise AdamW would update bf16 weights directly and lose small updates. DeepSpeed keeps
     its own fp32 master copy, and LoRA's frozen weights are never updated.

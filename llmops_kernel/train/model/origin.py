@@ -32,7 +32,7 @@ class Origin:
 
     @property
     def tokenizer(self) -> str:
-        """Folder or hub id: an adapter's folder has the one that it was trained with."""
+        """Return a folder or hub id: an adapter's folder has the one that it was trained with."""
         has_own = self.adapter is not None and has_tokenizer(self.adapter)
         return str(self.adapter) if has_own else self.weights
 

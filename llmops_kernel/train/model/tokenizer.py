@@ -22,7 +22,7 @@ from llmops_kernel.warm.preload import without_collections
 
 
 def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
-    """A tokenizer that has a padding token. Raises `ModelError`.
+    """Return a tokenizer that has a padding token. Raises `ModelError`.
 
     With `only_local` nothing is downloaded: of a hub id only the cache is looked at.
     """

@@ -61,7 +61,7 @@ def _stage(parallelism: ZeroStrategy, *, use_gpu: bool) -> dict[str, Any]:
 
 
 def _merged(settings: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay the user's own settings over ours, section by section."""
+    """Merge the user's own settings over ours, section by section."""
     merged = dict(settings)
     for name, value in added.items():
         below = merged.get(name)
@@ -71,7 +71,7 @@ def _merged(settings: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, 
 
 
 def _cpu_adam(config: TrainingConfig) -> dict[str, Any]:
-    """DeepSpeed's vectorised CPU Adam, several times faster than torch's on offloaded states."""
+    """Return DeepSpeed's vectorised CPU Adam, much faster than torch's on offloaded states."""
     optimizer = config.optimizer
     return {
         "type": "AdamW",

@@ -179,7 +179,7 @@ def _logits(model: Any, ids: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Without dropout, which would make equal rows differ."""
+    """Switch off dropout, which would make equal rows differ."""
     was_training = model.training
     model.eval()
     try:

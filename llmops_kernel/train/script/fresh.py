@@ -177,7 +177,7 @@ def _items(value: ast.expr) -> Iterator[tuple[str | None, str | None]]:
 
 
 def _is_environ(node: ast.expr) -> bool:
-    """`os.environ`, or `environ` as it was imported."""
+    """Return whether it is `os.environ`, or `environ` as it was imported."""
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return name == "environ"
 

@@ -120,7 +120,7 @@ class ScriptWorker:
         self._journal.emit(event)
 
     def _group(self) -> int:
-        """0 for a process below the driver; workers of Ray count on, each group of them."""
+        """Return 0 for a process below the driver; workers of Ray count on, each group of them."""
         if self._is_local:
             return 0
         number = int(self._board.get("worker-groups") or 0) + 1

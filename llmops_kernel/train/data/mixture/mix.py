@@ -66,7 +66,7 @@ class Mix:
 
     @cached_property
     def plan(self) -> StreamPlan:
-        """The plans of all sources in one; each source has parts of its own."""
+        """Return the plans of all sources in one; each source has parts of its own."""
         plans = [walk.plan for walk in self.walks]
         if len(plans) == 1:
             return plans[0]

@@ -58,7 +58,7 @@ class MixedRows(Sequence[T], Generic[T]):
 
     @property
     def counts(self) -> list[int]:
-        """Rows of each source in an epoch."""
+        """Return rows of each source in an epoch."""
         return list(self._counts)
 
     def place(self, index: int) -> tuple[int, int]:

@@ -385,13 +385,13 @@ class _Part:
 
     @property
     def rows(self) -> int | None:
-        """Rows of an epoch."""
+        """Return the rows of an epoch."""
         total = self.report.total_rows
         return None if total is None else round(exact(self.source.weight) * total)
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of an epoch."""
+        """Return the tokens of an epoch."""
         total, seen = self.report.total_rows, self.report.num_rows
         if total is None or not seen:
             return None

@@ -232,7 +232,7 @@ class StreamedRows:
         )
 
     def _produce(self, first: int, cursor: Cursor, put_example: Callable[[Example], None]) -> None:
-        """Runs in the thread. An example is handed on once it is known whether another follows."""
+        """Produce examples in the thread, each once it is known whether another follows."""
         pending: Example | None = None
         number, skipped = first, cursor.pieces
         for located in self._mix.rows(cursor.rows):

@@ -108,7 +108,7 @@ def _footers(files: Sequence[TableFile], division: int) -> dict[str, list[list[i
 
 
 def _row_groups(file: TableFile, size: int) -> list[list[int]]:
-    """Arrow files have none: their rows are divided into groups of about `size` bytes."""
+    """Return the row groups; rows of Arrow files are divided into groups of about `size` bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -121,7 +121,7 @@ class Walk:
 
     @property
     def known(self) -> int:
-        """Rows of the worker in the windows that are known."""
+        """Return rows of the worker in the windows that are known."""
         return self.spans[-1].end if self.spans else 0
 
     def windows_of(self, epoch: int) -> Iterator[tuple[Window, tuple[float, float]]]:
