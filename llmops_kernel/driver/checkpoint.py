@@ -207,7 +207,7 @@ def unmark(folder: Path) -> None:
         sync_folder(folder)
 
 
-# --- Checkpoint folders: which are complete, which is the newest, which can be deleted ---
+# --- Checkpoint folders: complete ones, the newest, rotation ---
 
 
 _NAME = re.compile(r"checkpoint-(\d+)$")
@@ -297,7 +297,7 @@ def size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-# --- Hashes a complete checkpoint beside the training, which does not wait for it ---
+# --- Hashes of a complete checkpoint, made beside the training ---
 
 
 T = TypeVar("T")

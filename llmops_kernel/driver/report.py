@@ -186,7 +186,7 @@ def print_traceback(failure: FailureEvent) -> None:
         print(failure.traceback, file=sys.stderr, flush=True)
 
 
-# --- Copies of the journal in the run's storage: written by this attempt, read by the next ---
+# --- Copies of the journal in the run's storage ---
 
 
 RECALL_S = 10.0

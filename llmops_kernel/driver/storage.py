@@ -227,7 +227,7 @@ def clear(folder: Path, *, but: Path | None = None) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-# --- The folders of a script's run on this node; needs no connection to Ray ---
+# --- Folders of a script's run on this node; need no connection to Ray ---
 
 
 _WORKING_DIR = "/runtime_resources/working_dir_files/"

@@ -182,7 +182,7 @@ class _Url:
         return f"python -c {shlex.quote(code)}"
 
 
-# --- The list of what an export wrote; its presence says that all of it is there ---
+# --- Manifest of an export; its presence says that all of it is there ---
 
 
 IGNORE_FILE = ".llmopsignore"

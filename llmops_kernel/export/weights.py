@@ -188,7 +188,7 @@ def _not_loaded(located: Located, error: Exception) -> ModelError:
     )
 
 
-# --- A folder with merged weights, as Transformers, vLLM and the hub read it ---
+# --- Folder with merged weights, as Transformers, vLLM and the hub read it ---
 
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

@@ -70,7 +70,7 @@ def _correct_config(model: Any) -> None:
             config.tie_word_embeddings = False
 
 
-# --- How far the logits of a written model are from those of the model that it was written from ---
+# --- Difference between the logits of two models ---
 
 
 EXACT: Final = 1e-3
@@ -125,7 +125,7 @@ def difference(before: Any, after: Any) -> float:
     return share if torch.isfinite(torch.tensor(share)) else float("inf")
 
 
-# --- Removes from a written model what is true on one machine, or during its training, only ---
+# --- Portable files of a written model ---
 
 
 ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (

@@ -199,7 +199,7 @@ class Fleet:
                 engine.drop.remote(self._setup.caller)
 
 
-# --- When a further replica of the engine is started. Time is an argument ---
+# --- Scaling policy. Time is an argument ---
 
 
 EVERY_S = 5.0
@@ -241,7 +241,7 @@ class Scaling:
         return self._failures == 1
 
 
-# --- On which nodes the replicas and scorers of a scoring are ---
+# --- Nodes of replicas and scorers ---
 
 
 class LiveNodes:

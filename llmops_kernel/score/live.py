@@ -221,7 +221,7 @@ def _replica_values(facts: dict[int, dict[str, Any]]) -> dict[str, float]:
     return values
 
 
-# --- Rates of a run from its counts: rows and tokens per second over the last seconds ---
+# --- Rates over the last seconds ---
 
 
 WINDOW_S = 15.0

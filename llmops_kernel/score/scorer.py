@@ -241,7 +241,7 @@ def _not_json(job: Job, answer: Answer) -> str:
     return ""
 
 
-# --- Gets the answers of many prompts from an engine that may die meanwhile ---
+# --- Answers of an engine that may die meanwhile ---
 
 
 _IN_FLIGHT = 4

@@ -269,7 +269,7 @@ def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
         ) from error
 
 
-# --- Which version of a model or an adapter is in a folder or behind a URL, without reading it ---
+# --- Versions of a model or an adapter, without reading it ---
 
 
 _KINDS = frozenset(

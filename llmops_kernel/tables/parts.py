@@ -62,7 +62,7 @@ def unreadable(url: str, error: Exception) -> DataError:
     )
 
 
-# --- A row of a table, and the rows of a part ---
+# --- Rows of a part ---
 
 
 @dataclass(slots=True)

@@ -334,7 +334,7 @@ def _device_memory_bytes() -> int | None:
     return int(torch.cuda.max_memory_allocated())
 
 
-# --- Counts steps, tokens and time. Pure: the clock and the number of workers are arguments ---
+# --- Counter of steps, tokens and time. Pure: clock and number of workers are arguments ---
 
 
 Number = SupportsFloat
@@ -407,7 +407,7 @@ def number(value: Any) -> float | None:
     return float(value if detach is None else detach())
 
 
-# --- Numbers that a script reports by names of its own, until the next step takes them along ---
+# --- Numbers that a script logs, until the next step ---
 
 
 MAX_NAMES = 50

@@ -111,7 +111,7 @@ def _amount(amount: float, name: str) -> str:
     return counted(amount, name)
 
 
-# --- What a cluster can have for a run: what it has now, or what Ray's autoscaler can add up to ---
+# --- Capacity of a cluster: its resources, or what Ray's autoscaler can add up to ---
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def capacity_of(spec: RunSpec) -> ClusterCapacity:
     return ClusterCapacity(current | most, grows=True)
 
 
-# --- Who uses a cluster's resources and what waits for them, as Ray's control plane has it ---
+# --- Use of a cluster's resources, as Ray's control plane has it ---
 
 
 _RUN_METADATA = "llmops_run"

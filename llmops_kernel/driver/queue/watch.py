@@ -157,7 +157,7 @@ class QueueWatch:
             )
 
 
-# --- The order in which runs ask Ray for resources: the one that came first is not overtaken ---
+# --- Turns of the runs: the one that came first is not overtaken ---
 # Ray places whichever request fits, so a run that needs two CPUs waits for as long as runs that
 # need one keep coming. Each driver that needs resources therefore leaves a ticket in Ray's
 # key-value store, and asks Ray only when no earlier ticket is left that waits for some of the

@@ -151,7 +151,7 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
     return text[: min(ends)] if ends else None
 
 
-# --- A request that is ready for a batch ---
+# --- Requests that are ready for a batch ---
 
 
 MAX_BATCH_TOKENS = 32_768

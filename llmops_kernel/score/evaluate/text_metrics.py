@@ -11,7 +11,7 @@ from typing import Any
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.metrics.words import lcs_length, words
 
-# --- When two answers are equal: texts but for white space, JSON by value ---
+# --- Equality of answers: texts but for white space, JSON by value ---
 
 
 def plain(text: str) -> str:
@@ -44,7 +44,7 @@ def _normal(value: Any) -> Any:
     return value
 
 
-# --- Whether an answer is the expected one: as a whole, and field by field of a JSON object ---
+# --- Exact match, and F1 by field of a JSON object ---
 
 
 def exact_match(answer: str, reference: str, *, is_json: bool = False) -> float:
@@ -107,7 +107,7 @@ def _items(value: Any) -> set[str]:
     return {canonical(item) for item in values}
 
 
-# --- ROUGE: n-grams and the longest common subsequence of answer and reference ---
+# --- ROUGE: n-grams and the longest common subsequence ---
 # Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", ACL 2004 workshop; F1 with one
 # reference and without stemming, as `rouge-score` 0.1.2 computes it (tests compare with values of
 # it). Not through that library: its last release is of 2022, it drops every letter outside a-z,
@@ -137,7 +137,7 @@ def _f1(common: int, ours: int, expected: int) -> float:
     return 2 * common / (ours + expected) if common else 0.0
 
 
-# --- BLEU through sacrebleu: of a row, and exactly of all rows from their summed counts ---
+# --- BLEU through sacrebleu: of a row, and of all rows from their summed counts ---
 # Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002;
 # Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. Tokens of mteval-v13a and
 # exponential smoothing are sacrebleu's defaults. 0..1, where sacrebleu prints percent.

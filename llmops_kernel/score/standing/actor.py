@@ -247,7 +247,7 @@ def _break(error: BaseException) -> None:
     os._exit(BROKEN_EXIT)
 
 
-# --- What an engine writes down about itself where a client can read it: in Ray's log folder ---
+# --- The engine's file in Ray's log folder, for clients ---
 # A client reaches the cluster through Ray's dashboard only, which shows files of that folder.
 
 
@@ -273,7 +273,7 @@ class EngineNote:
                 self._path.unlink(missing_ok=True)
 
 
-# --- Who uses an engine: who waits until it is loaded, and whose answers nobody wants any more ---
+# --- Callers of an engine ---
 
 
 UNASKED_S = 60.0

@@ -72,7 +72,7 @@ def _broken(text: bytes, number: int, location: str, problem: str) -> TableRow:
     return TableRow(number, {}, f"row {number} {problem} ({location})", raw(text))
 
 
-# --- What is wrong with a line that is no JSON: often the file is no text, or no UTF-8 ---
+# --- Errors of lines that are no JSON: often the file is no text, or no UTF-8 ---
 
 
 _GZIP = b"\x1f\x8b"

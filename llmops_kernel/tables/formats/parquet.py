@@ -73,7 +73,7 @@ def _open(url: str) -> tuple[Any, list[int]]:
     return opened, list(accumulate(sizes, initial=0))[:-1]
 
 
-# --- From Arrow's columns to rows ---
+# --- Rows of Arrow's columns ---
 
 
 def rows_of(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:

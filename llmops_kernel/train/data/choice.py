@@ -99,7 +99,7 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-# --- Whether the rows of several sources are streamed: all of them, or none ---
+# --- Streaming of several sources: all of them, or none ---
 
 
 Alone = Callable[[DataConfig, Sequence[Path]], bool]

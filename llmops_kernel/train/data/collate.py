@@ -118,7 +118,7 @@ def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
     return tokens, sum(length * length for length in lengths), logits
 
 
-# --- How wide a batch is ---
+# --- Width of a batch ---
 
 
 GPU_MULTIPLE = 8

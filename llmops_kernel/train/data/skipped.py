@@ -76,7 +76,7 @@ def unused_words(columns: Iterable[str]) -> str:
     return f"columns not used: {', '.join(names[:8])}{omitted}" if names else ""
 
 
-# --- Errors about rows say of which source they are ---
+# --- Source names in errors about rows ---
 
 
 @contextmanager

@@ -227,7 +227,7 @@ def _from_url(source: str, broken: list[str] | None) -> Iterator[Row]:
         ) from error
 
 
-# --- tables ---
+# --- Tables ---
 # Training rows of other formats than JSONL and Parquet, of patterns, of folders behind a URL.
 
 

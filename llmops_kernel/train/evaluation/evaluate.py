@@ -260,7 +260,7 @@ def _distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-# --- Which answers an evaluation keeps, and how much of each ---
+# --- Samples of an evaluation ---
 
 
 _MOST_CHARACTERS = 4_000

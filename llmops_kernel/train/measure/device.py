@@ -123,7 +123,7 @@ def forget_cpu_peak(dtype: str, root: Path | None) -> None:
     PeakFile(root).remove(peak_key(cpu_name(), dtype))
 
 
-# --- cpu peak ---
+# --- Peak of the CPU ---
 # The peak of a CPU: the best rate of large matrix products, measured while the machine is idle.
 #
 # A product that other processes interrupt says little about the processor. The processor time of

@@ -164,7 +164,7 @@ def _head_flops(network: Any) -> float:
     )
 
 
-# --- Counts of earlier runs on this node, so that a model is counted once a method ---
+# --- Counts of earlier runs on this node ---
 
 
 FORMAT = 3

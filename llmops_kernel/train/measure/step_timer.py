@@ -107,7 +107,7 @@ class _TimedBatches:
         return batch
 
 
-# --- Counts what a batch makes the model compute, padding included ---
+# --- Counts of a batch, padding included ---
 
 
 def computed_counts(batch: dict[str, Any]) -> torch.Tensor | None:

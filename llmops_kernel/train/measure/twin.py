@@ -221,7 +221,7 @@ def _use_countable_kernels(twin: nn.Module) -> None:
                 setattr(config, name, value)
 
 
-# --- Records which weights a forward pass multiplies, how often and what gradients that needs ---
+# --- Records of the weights that a forward pass multiplies ---
 
 
 @dataclass(frozen=True)

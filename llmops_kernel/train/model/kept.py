@@ -241,7 +241,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
 
 
-# --- Copy a mapped model to a GPU with several cores ---
+# --- Copy of a mapped model to a GPU with several cores ---
 # `model.to("cuda")` waits for one core, which faults the file's pages in and copies them to
 # memory that the GPU can read: 6 GB/s with an H100, slower than reading the files anew. Threads
 # that fill page-locked buffers, from which the GPU copies meanwhile, do 16

@@ -202,7 +202,7 @@ def _size(parameter: Any) -> int:
     return int(getattr(parameter, "ds_numel", parameter.numel()))  # numel() is 0 under ZeRO-3
 
 
-# --- What libraries say while a model is built ---
+# --- Messages of libraries while a model is built ---
 # Where work that was asked for is not done, that is an error.
 # They say so in a warning, and train something else.
 

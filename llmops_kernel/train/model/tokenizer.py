@@ -82,7 +82,7 @@ def load_error(part: str, config: TrainingConfig, error: Exception) -> ModelErro
     )
 
 
-# --- Use the tokenizer that the fork server has loaded, or have it loaded for the next run ---
+# --- Tokenizers kept by the fork server ---
 
 
 KEPT = "tokenizer in memory: loaded by this node's fork server"

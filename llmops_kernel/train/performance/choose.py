@@ -206,7 +206,7 @@ def _bare(network: Any) -> Any:
     return network.get_base_model() if hasattr(network, "get_base_model") else network
 
 
-# --- Rows of like length in one micro batch, among the rows of one optimizer step ---
+# --- Batches of rows of like length ---
 
 
 Row = Example | Packed

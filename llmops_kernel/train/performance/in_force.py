@@ -108,7 +108,7 @@ def _on_gpu(trainer: Any) -> bool:
     return device.type != "cpu"
 
 
-# --- Whether a model keeps rows that stand in one sequence apart ---
+# --- Separation of rows in one sequence ---
 # It is found by asking the model itself.
 # Transformers tells rows of one sequence apart by positions that start again at 0, and only where
 # a model hands its positions on to the attention mask (5.23: Falcon, OPT, Bloom, MPT and gpt-oss

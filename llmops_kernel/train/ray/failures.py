@@ -17,7 +17,7 @@ from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
 
-# --- The failure events of an attempt, from what the workers stored and what Ray Train raised ---
+# --- Failure events of an attempt ---
 
 
 def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
@@ -73,7 +73,7 @@ def _own(error: LLMOpsError) -> FailureEvent:
     return failure.model_copy(update={"ranks": ()})
 
 
-# --- What Ray Train's error says: which workers are gone, and whether the code is to blame ---
+# --- Ray Train's errors: lost workers and failures of the code ---
 
 
 def is_code_failure(error: Any) -> bool:
@@ -107,7 +107,7 @@ def cause(error: Any) -> str:
     return f"{workers} lost the connection to the other workers"
 
 
-# --- Why a worker process is gone, in one sentence, from what Ray reports about it ---
+# --- Reasons of a worker's death, from Ray's report ---
 
 
 _OUT_OF_MEMORY = "because its node ran out of memory"

@@ -58,7 +58,7 @@ def _warning(lacking: list[str]) -> WarningEvent:
     )
 
 
-# --- Ray Train's controller in the driver's process, without actors that a run does not need ---
+# --- Ray Train's controller in the driver's process ---
 # `TorchTrainer.fit` starts a controller actor, which starts three more (a cleaner of placement
 # groups, a manager of Ray Datasets with its coordinator, a barrier for `ray.train.report`): five
 # processes besides the workers. The driver can be the controller itself, as both end together. A
@@ -214,7 +214,7 @@ def leave_out_barrier() -> None:
     compat.get("state_module")._shutdown_sync_actor = lambda _: None
 
 
-# --- Makes the process group of a run; workers of one node meet in a file, not at an open port ---
+# --- Process group of a run; workers of one node meet in a file, not at an open port ---
 # torch's TCPStore listens on every address of the machine, asks nobody who they are, and what is
 # read from it is unpickled. Ray's own set-up always uses one. A file in a private folder of the
 # node does the same for workers of one node, and a single worker needs nobody to meet. Workers on

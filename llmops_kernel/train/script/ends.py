@@ -85,7 +85,7 @@ def exit_failure(status: int, *, script: str) -> FailureEvent:
     )
 
 
-# --- How long a stopped script may take, so that its driver still reports the end. Pure ---
+# --- Time limits of a stopped script. Pure ---
 
 
 STOP_WAIT_ENV_VAR = "RAY_JOB_STOP_WAIT_TIME_S"

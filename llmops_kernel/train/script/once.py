@@ -133,7 +133,7 @@ class OnceDriver:
         return ends.exit_failure(code, script=script) if code else None
 
 
-# --- The script's own process below the driver, for a script that is started once ---
+# --- Process of a script that is started once ---
 # A process of its own, because the driver has to outlive whatever the script does: `ray.init`
 # replaces its signal handlers, `os._exit` and a crash leave nothing behind to report the end.
 

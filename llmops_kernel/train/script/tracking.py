@@ -210,7 +210,7 @@ def _group_of_workers() -> str:
     return str(ray.get_runtime_context().get_placement_group_id() or "")
 
 
-# --- Copies of a script's checkpoints: in the run's folder, and in the run storage's bucket ---
+# --- Copies of a script's checkpoints ---
 
 
 CONTENT = "content"

@@ -232,7 +232,7 @@ def lost_worker(error: Exception, *, rank: int) -> FailureEvent:
     )
 
 
-# --- Which worker has which rank, and what the workers need of the cluster. Pure ---
+# --- Ranks and resources of workers. Pure ---
 
 
 @dataclass(frozen=True)

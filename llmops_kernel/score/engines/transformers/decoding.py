@@ -175,7 +175,7 @@ class Decoding:
         )
 
 
-# --- Choosing the next token of each row ---
+# --- Choice of the next token ---
 
 
 def choose(
@@ -223,7 +223,7 @@ def _draw(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.multinomial(probabilities, 1, generator=generator)
 
 
-# --- Keeps answers within a JSON schema, with llguidance: the library that vLLM uses, too ---
+# --- Answers within a JSON schema, with llguidance, as in vLLM ---
 
 
 class Grammars:

@@ -83,7 +83,7 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits.float(), dim=-1)
 
 
-# --- Probabilities of given texts, and vectors: the tasks that write nothing ---
+# --- Probabilities of given texts, and embeddings ---
 
 
 _MAX_LOGIT_BYTES = 256_000_000

@@ -66,7 +66,7 @@ def grouped(base: Any) -> Any:
     return GroupedLoRA
 
 
-# --- NaN in logits on CPUs, at a fraction of the price ---
+# --- NaN in logits on CPUs ---
 # vLLM counts the NaN of every row in every step (`count_nans_per_row` in
 # `vllm/v1/worker/gpu_model_runner.py`, 0.32.0). On a CPU that makes a tensor of truth values and
 # adds it up as integers: a tenth of a step of a small model. A row's sum says the same, as a NaN

@@ -225,7 +225,7 @@ def _is_nan(answer: Answer, output: Any) -> bool:
     return answer.logprob is not None and math.isnan(answer.logprob)
 
 
-# --- How a request becomes one or several of vLLM's, and their outputs its answer ---
+# --- Requests and answers as vLLM's requests and outputs ---
 
 
 Tokens = tuple[int, ...]

@@ -201,7 +201,7 @@ def _hub(check: _Check) -> Iterator[Finding]:
             )
 
 
-# --- Whether the Hugging Face Hub, or this machine's copy of it, has a model or a data set ---
+# --- Models and data sets of the Hugging Face Hub ---
 
 
 Kind = Literal["model", "dataset"]

@@ -222,7 +222,7 @@ def mixed(walk: Walk | Mix) -> Mix:
     return walk if isinstance(walk, Mix) else Mix((walk,), walk.seed)
 
 
-# --- Whose turn it is among several sources ---
+# --- Turns of several sources ---
 # Each advances through its epoch as far as the others.
 # A row's key is how far its source has come with it, from 0 to 1, and the smallest key is next.
 # So each stretch of an epoch has rows of all sources in proportion, and the order depends on

@@ -224,7 +224,7 @@ def _parts(row: Row) -> Iterator[str]:
         yield json.dumps(tools, sort_keys=True, default=str)
 
 
-# --- The tokens of a row as text, each with whether the loss counts it ---
+# --- Tokens of a row as text ---
 
 
 _CONTEXT = 4

@@ -147,7 +147,7 @@ def _round_width(width: float) -> int:
         size *= 10
 
 
-# --- What an epoch is: steps, tokens, and the padding that the run's batches need ---
+# --- Epoch: steps, tokens and padding ---
 
 
 @dataclass(frozen=True)

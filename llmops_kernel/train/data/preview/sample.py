@@ -20,7 +20,7 @@ from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.reader import LINES, PartRows, place, read, read_first
 
-# --- Lines of a large file, read at places all over it: JSONL, CSV and plain text ---
+# --- Lines from all over a large file: JSONL, CSV and plain text ---
 
 
 _PLACES = 256
@@ -219,7 +219,7 @@ def _rows_before(path: Path, offset: int) -> int:
     return number
 
 
-# --- Rows from all over a Parquet file: only the pages that they are in are read ---
+# --- Rows from all over a Parquet file, by pages ---
 
 
 WHOLE_ROWS = 50_000
@@ -283,7 +283,7 @@ def _of_groups(
     return [numbered for numbered in rows if (numbered.number or 0) <= total][:count], len(sampled)
 
 
-# --- Rows from all over data that a run streams: of some of its parts the first rows ---
+# --- First rows of some parts of streamed data ---
 
 
 _PARTS = 16

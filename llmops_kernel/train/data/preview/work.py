@@ -355,7 +355,7 @@ def _no_eval() -> ConfigError:
     )
 
 
-# --- What several sources are together, and the share of each in an epoch ---
+# --- Several sources together, and their shares of an epoch ---
 
 
 _MOST_ROWS = 20_000

@@ -128,7 +128,7 @@ def row_order(window: Window, count: int, *, seed: int, rank: int, shuffle: bool
     return rows
 
 
-# --- Which rows of a source an epoch has, where its weight is not 1. Pure ---
+# --- Weighted sources. Pure ---
 # The parts stand in a circle, in an order of their own, and each epoch continues where the one
 # before has stopped: so each row is seen `weight` times an epoch, and never twice before all
 # others were.
