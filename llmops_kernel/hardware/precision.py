@@ -40,7 +40,7 @@ class Precision:
     """Empty: the config names the format."""
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Return `bfloat16 (this CPU has bfloat16 instructions)`; empty if nothing was chosen."""
         return f"{self.dtype} ({self.reason})" if self.reason else ""
 

@@ -71,7 +71,7 @@ class Scoring:
     ) -> None:
         self._spec, self._config, self._sink = spec, config, sink
         self._report, self._stop, self._unit = report, stop, unit
-        self._words, self._holds = "", holds
+        self._engine_label, self._holds = "", holds
         self._fleet: Fleet | None = None
         self._queue = QueueWatch(report.emit, run=spec.run_id, most=spec.most_resources)
         self._refusals = Refusals(output=sink.url)
@@ -141,7 +141,7 @@ class Scoring:
             self._report.warn(choice.warning, choice.remedy)
         check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
-        self._words = choice.words
+        self._engine_label = choice.label
         return ScorerSetup(
             config=self._config.model_dump(mode="json"),
             job=job_of(self._config, adapter=adapter),
@@ -152,7 +152,7 @@ class Scoring:
 
     def _has_turn(self, setup: ScorerSetup) -> bool:
         """Wait for the run's turn, unless an engine is loaded already; False when stopped."""
-        self._report.phase("engine", "begin", detail=self._words)
+        self._report.phase("engine", "begin", detail=self._engine_label)
         gpus = setup.deployment.spec.num_gpus
         is_loaded = bool(gpus) and standing_replica(setup.deployment, 0) is not None
         request = None if is_loaded or not gpus else {"GPU": gpus}

@@ -137,7 +137,7 @@ class EngineChoice:
     """The engine that runs, and the explanation of the choice."""
 
     deployment: Deployment
-    words: str
+    label: str
     """`vLLM`, for the screen."""
     warning: str = ""
     remedy: str = ""
@@ -180,7 +180,7 @@ def engine_choice(
             code=code_of(engine),
             run=spec.run_id,
         ),
-        words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
+        label={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,
         remedy="`llmops score-env` makes vLLM's environment on this machine" if warning else "",
     )

@@ -15,14 +15,14 @@ from llmops_kernel.config.models.methods import QloraMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, TrainingError
 from llmops_kernel.train.data.examples import Packed
-from llmops_kernel.train.measure.attention_kernel import kernel_words
+from llmops_kernel.train.measure.attention_kernel import describe_kernels
 from llmops_kernel.train.model.load import ParameterCount, count_parameters
 from llmops_kernel.train.parallelism.strategy import strategy, wrapped
 from llmops_kernel.train.performance.in_force import (
     attention_names,
+    describe_speed,
     packing_state,
     speed_problems,
-    speed_words,
 )
 
 
@@ -54,13 +54,13 @@ def verify(
     if mixing:
         raise _rows_mix(mixing, config)
     facts = {
-        "engine": engine.engine_words(trainer),
-        "attention": kernel_words(model, attention, config.model.dtype, trainer.args.device),
+        "engine": engine.describe_engine(trainer),
+        "attention": describe_kernels(model, attention, config.model.dtype, trainer.args.device),
         "weights": _words(weights),
         "updated weights": _words(updated),
         "trained": f"{count.trainable:,} of {count.total:,} parameters",
         "packing": packing,
-        "also on": speed_words(trainer),
+        "also on": describe_speed(trainer),
     }
     return {name: words for name, words in facts.items() if words}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import WarmSettings
-from llmops_kernel.warm import kept_tokenizers
+from llmops_kernel.warm import tokenizer_cache
 from llmops_kernel.warm.env_reads import EnvReads
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import DIR_ENV_VAR, FORKED_ENV_VAR, START_REPORT_ENV_VAR
@@ -58,15 +58,15 @@ def _report() -> dict[str, Any]:
     return WarmFolder(Path(folder)).read_report() if folder else {}
 
 
-def kept_tokenizer(request: kept_tokenizers.TokenizerRequest) -> Any:
+def cached_tokenizer(request: tokenizer_cache.TokenizerRequest) -> Any:
     """Return the tokenizer if the fork server had loaded it before the fork, else None.
 
     It is the process's own, and is returned once.
     """
-    return kept_tokenizers.take(request) if start_report()[0] else None
+    return tokenizer_cache.take(request) if start_report()[0] else None
 
 
-def keep_tokenizer(request: kept_tokenizers.TokenizerRequest) -> None:
+def cache_tokenizer(request: tokenizer_cache.TokenizerRequest) -> None:
     """Ask the node's fork server to load a tokenizer for the next runs; does not wait for it."""
     if folder := os.environ.get(DIR_ENV_VAR):
-        kept_tokenizers.ask(folder, request)
+        tokenizer_cache.ask(folder, request)

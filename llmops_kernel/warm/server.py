@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.hardware import priority
-from llmops_kernel.warm import child, files, kept_tokenizers
+from llmops_kernel.warm import child, files, tokenizer_cache
 from llmops_kernel.warm.env_reads import LookedFor, Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
@@ -68,7 +68,7 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
         self._waiting: list[_Caller] = []  # Callers without a child.
-        self._trials: dict[int, kept_tokenizers.TokenizerRequest] = {}  # By child pid.
+        self._trials: dict[int, tokenizer_cache.TokenizerRequest] = {}  # By child pid.
         self._look_s = 0.0
         self._forked = 0
         self._draining = False
@@ -83,13 +83,13 @@ class Server:
         self._watch_signals()
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         while not (self._draining and not self._callers):
-            timeout_s = _LOOK_S if kept_tokenizers.all_kept() else None
+            timeout_s = _LOOK_S if tokenizer_cache.entries() else None
             for key, _ in self._selector.select(timeout_s):
                 birth = key.data(key.fileobj)
                 if birth is not None:
                     return birth  # type: ignore[no-any-return]
             if time.monotonic() > self._look_s:
-                kept_tokenizers.drop_if_short()
+                tokenizer_cache.drop_if_short()
                 self._look_s = time.monotonic() + _LOOK_S
         return None
 
@@ -122,7 +122,7 @@ class Server:
             _, status = os.waitpid(ended.si_pid, 0)
             request = self._trials.pop(ended.si_pid, None)
             if request is not None and status == 0 and not self._draining:
-                kept_tokenizers.keep(request)
+                tokenizer_cache.add(request)
                 self._base.files.add_new()
             if caller is not None:
                 _send(caller.channel, status.to_bytes(4, "big"))
@@ -132,7 +132,7 @@ class Server:
         """Accept no more requests: a newer server takes over, this one stays for its children."""
         if not self._draining:
             self._draining = True
-            kept_tokenizers.drop()
+            tokenizer_cache.drop()
             self._selector.unregister(self._listening)
             self._listening.close()
 
@@ -184,7 +184,7 @@ class Server:
         if request["kind"] == "keep":
             self._forget(caller)
             with contextlib.suppress(KeyError, TypeError, ValueError):  # It is not understood.
-                self._try(kept_tokenizers.tokenizer_request(request))
+                self._try(tokenizer_cache.tokenizer_request(request))
             return None
         if len(caller.fds) != _FDS:
             self._forget(caller)
@@ -199,17 +199,17 @@ class Server:
             return self._fork(caller, child_plan, request)
         return None
 
-    def _try(self, request: kept_tokenizers.TokenizerRequest) -> None:
+    def _try(self, request: tokenizer_cache.TokenizerRequest) -> None:
         """Have a child try what this process is to load: `_signalled` sees how it ended.
 
         One that is kept already is only marked as used.
         """
         if self._trials or self._draining:
             return
-        if kept_tokenizers.is_kept(request):
-            kept_tokenizers.mark_used(request)
+        if tokenizer_cache.is_cached(request):
+            tokenizer_cache.mark_used(request)
             return
-        if not kept_tokenizers.can_keep(request):
+        if not tokenizer_cache.can_add(request):
             return
         pid = -1
         with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ class Server:
             harmless = False
             try:
                 self._leave(None)
-                harmless = kept_tokenizers.is_harmless(request)
+                harmless = tokenizer_cache.is_harmless(request)
             finally:
                 os._exit(0 if harmless else 1)
 
@@ -294,7 +294,7 @@ class Server:
             "drivers": sum(caller.kind == "driver" for caller in self._callers.values()),
             "python": sys.executable,
             "changed": self._base.files.changed(),
-            "tokenizers": kept_tokenizers.all_kept(),
+            "tokenizers": tokenizer_cache.entries(),
         }
 
 

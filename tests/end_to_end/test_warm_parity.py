@@ -27,7 +27,7 @@ from llmops_kernel.store.store import RunStore
 from llmops_kernel.train.model.tokenizer import KEPT
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 from tests.end_to_end.conftest import until
-from tests.train.model.test_kept_tokenizer import add_tokens
+from tests.train.model.test_tokenizer_cache import add_tokens
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -49,9 +49,9 @@ def _cannot_have_started(amounts: Amounts, use: ClusterUse) -> bool:
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
     amounts = add(request.amounts for request in waiting)
     amounts = {name: amount for name, amount in amounts.items() if amount}
-    needs = amounts_words(amounts)
+    needs = format_amounts(amounts)
     if _grows_enough(amounts, use):
-        free = amounts_words({name: use.free.get(name, 0.0) for name in amounts})
+        free = format_amounts({name: use.free.get(name, 0.0) for name in amounts})
         return f"needs {needs}; Ray's autoscaler adds nodes (free now: {free})"
     short = [name for name, amount in amounts.items() if amount > use.free.get(name, 0.0)]
     if any(request.is_too_large for request in waiting):
@@ -100,7 +100,7 @@ def _users(name: str, used: float, use: ClusterUse) -> str:
     return f" by {', '.join(names[:-1])}{' and ' if names[:-1] else ''}{names[-1]}"
 
 
-def amounts_words(amounts: Amounts) -> str:
+def format_amounts(amounts: Amounts) -> str:
     """Return `2 CPUs and 1 GPU`."""
     return " and ".join(_amount(amount, name) for name, amount in amounts.items())
 

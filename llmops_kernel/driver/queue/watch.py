@@ -16,8 +16,8 @@ from llmops_kernel.driver.queue.place import (
     ClusterUse,
     QueuePosition,
     add,
-    amounts_words,
     find_place,
+    format_amounts,
     read_cluster_use,
 )
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
@@ -293,8 +293,8 @@ def _fits(amounts: Amounts, into: Mapping[str, float]) -> bool:
 
 def _reason(ticket: Ticket, first: Ticket) -> str:
     return (
-        f"needs {amounts_words(ticket.wanted)}; run {first.run}, which came before, waits for"
-        f" {amounts_words(first.wanted)}"
+        f"needs {format_amounts(ticket.wanted)}; run {first.run}, which came before, waits for"
+        f" {format_amounts(first.wanted)}"
     )
 
 

@@ -76,7 +76,7 @@ class ChatDriver:
         if all(engines.is_standing(group[0].deployment) for group in groups):
             return
         self._is_loading = True
-        self._report.phase("engine", "begin", detail=groups[0][0].words)
+        self._report.phase("engine", "begin", detail=groups[0][0].engine_label)
 
     def _answer(self, engines: Engines, groups: Sequence[Sequence[ModelTurn]]) -> list[Any]:
         """Load the engines and read all answers; return the engines."""

@@ -21,11 +21,11 @@ from llmops_kernel.score.setup import adapter_folder, engine_choice, job_of
 from llmops_kernel.score.standing.replicas import (
     Deployment,
     forget,
-    found,
     free_gpus,
     get_replica,
     give_up,
     load_failure,
+    standing_replica,
 )
 from llmops_kernel.store.record.spec import RunSpec
 
@@ -42,7 +42,7 @@ class ModelTurn:
 
     name: str
     deployment: Deployment
-    words: str
+    engine_label: str
     """The engine's name for the screen."""
     job: Job
     prompt: Prompt
@@ -66,7 +66,7 @@ def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[
         turn = ModelTurn(
             name=model.name,
             deployment=choice.deployment,
-            words=choice.words,
+            engine_label=choice.label,
             job=replace(job, stream=True),
             prompt=_prompt(model, template=config.template),
         )
@@ -131,7 +131,7 @@ class Engines:
         import ray
 
         for last in (False, True):
-            is_new = found(deployment, 0) is None
+            is_new = standing_replica(deployment, 0) is None
             engine = get_replica(deployment, 0)
             try:
                 if self._is_loaded(engine, deployment):

@@ -202,7 +202,7 @@ class EngineActor:
 def _precision(loop: EngineLoop | None) -> dict[str, str]:
     """Return the number format and its reason; a user's own engine need not say them."""
     precision = getattr(loop.engine, "precision", None) if loop else None
-    return {"dtype": precision.dtype, "precision": precision.words} if precision else {}
+    return {"dtype": precision.dtype, "precision": precision.summary} if precision else {}
 
 
 @functools.lru_cache(maxsize=64)

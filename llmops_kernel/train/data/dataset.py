@@ -35,7 +35,7 @@ from llmops_kernel.train.data.skipped import (
     field_warnings,
     named_source,
     skipped_warning,
-    unused_words,
+    unused_columns_note,
 )
 from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
@@ -80,7 +80,7 @@ class Dataset:
     @property
     def detail(self) -> str:
         """Return the details of its reading, for the journal."""
-        return unused_words(self.unused)
+        return unused_columns_note(self.unused)
 
 
 def load_dataset(

@@ -69,7 +69,7 @@ def field_warnings(source: str, uses: Mapping[Use, int], tokenizer: Any) -> Iter
         )
 
 
-def unused_words(columns: Iterable[str]) -> str:
+def unused_columns_note(columns: Iterable[str]) -> str:
     """Return which columns are not used, as information; empty if all are."""
     names = list(columns)
     omitted = f" and {len(names) - 8:,} more" if len(names) > 8 else ""

@@ -21,7 +21,7 @@ _FUSED = ("flash", "memory efficient", "cuDNN")
 """Keep no probabilities: the backward pass computes them once more from queries and keys."""
 
 
-def kernel_words(model: Any, names: str, dtype: str, device: torch.device) -> str:
+def describe_kernels(model: Any, names: str, dtype: str, device: torch.device) -> str:
     """Return the kernels of the layers, with what PyTorch would choose for `sdpa`.
 
     `names`: what the layers' configs say, such as `sdpa`. PyTorch chooses at each call, by shape

@@ -15,10 +15,10 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.kept import folder_of
-from llmops_kernel.warm.for_jobs import keep_tokenizer, kept_tokenizer
-from llmops_kernel.warm.kept_tokenizers import TokenizerRequest
+from llmops_kernel.warm.for_jobs import cache_tokenizer, cached_tokenizer
 from llmops_kernel.warm.loaded_files import facts_of
 from llmops_kernel.warm.preload import without_collections
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 
 
 def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
@@ -108,7 +108,7 @@ class KeptTokenizer:
 
     def tokenizer(self, source: str, config: TrainingConfig, say: Callable[[str], object]) -> Any:
         """Return it, with a padding token. Raises `ModelError`."""
-        cached = kept_tokenizer(self.request) if self.request else None
+        cached = cached_tokenizer(self.request) if self.request else None
         if cached is None:
             return load_tokenizer(source, config)
         say(KEPT)
@@ -118,7 +118,7 @@ class KeptTokenizer:
 
     def keep(self) -> None:
         if self.request and self.is_writer:
-            keep_tokenizer(self.request)
+            cache_tokenizer(self.request)
 
 
 class KeepAfterFirstStep(TrainerCallback):

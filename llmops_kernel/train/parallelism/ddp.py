@@ -20,7 +20,7 @@ def join(arguments: Any) -> None:
     """Do nothing: Accelerate finds the process group."""
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     name = type(wrapped(trainer)).__name__
     return name if name == _NAME else f"{name}, one worker"
 

@@ -37,7 +37,7 @@ def join(arguments: Any) -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     name = type(wrapped(trainer)).__name__
     if not _is_fsdp(trainer):
         return name

@@ -17,7 +17,7 @@ class Strategy(Protocol):
     def join(self, arguments: Any) -> None:
         """Pass the existing process group to the library that shards; before the model."""
 
-    def engine_words(self, trainer: Any) -> str:
+    def describe_engine(self, trainer: Any) -> str:
         """Return what trains, as it is, such as `DeepSpeedEngine, ZeRO-2`."""
 
     def engine_problem(self, trainer: Any, config: TrainingConfig) -> str:

@@ -97,7 +97,7 @@ def join(arguments: Any) -> None:
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     engine = wrapped(trainer)
     name = type(engine).__name__
     if name != _NAME:

@@ -65,11 +65,11 @@ def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[Train
     if config.model.attention.startswith("flash") and precision.dtype != "bfloat16":
         raise ConfigError(
             f"{config.model.attention} computes in bfloat16 only, and model.dtype=auto is"
-            f" {precision.words} here.",
+            f" {precision.summary} here.",
             remedy="set model.attention=sdpa",
         )
     model = config.model.model_copy(update={"dtype": precision.dtype})
-    return config.model_copy(update={"model": model}), precision.words
+    return config.model_copy(update={"model": model}), precision.summary
 
 
 def _slowest_gpu(context: WorkerContext) -> DeviceFacts:

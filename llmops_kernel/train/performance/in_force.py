@@ -13,7 +13,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.measure.device import uses_tf32
 
 
-def speed_words(trainer: Any) -> str:
+def describe_speed(trainer: Any) -> str:
     """Return which of them are on, whoever has set them; empty: none."""
     on = {
         "activation checkpointing": has_checkpointing(trainer.model),

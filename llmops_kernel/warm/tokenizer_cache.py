@@ -63,7 +63,9 @@ class TokenizerRequest:
 
 
 @dataclass(kw_only=True)
-class _Kept:
+class _Entry:
+    """A fork with another version of this package reads it: its fields keep their names."""
+
     wanted: TokenizerRequest
     tokenizer: Any
     used_s: float
@@ -90,7 +92,7 @@ def tokenizer_request(fields: dict[str, Any]) -> TokenizerRequest:
     return TokenizerRequest(**{name: fields[name] for name in TokenizerRequest.__annotations__})
 
 
-def is_kept(request: TokenizerRequest) -> bool:
+def is_cached(request: TokenizerRequest) -> bool:
     """Return whether it is kept already, from the same files; called in the server."""
     entry = _all().get(request.key)
     return entry is not None and entry.wanted.facts == request.facts
@@ -98,12 +100,12 @@ def is_kept(request: TokenizerRequest) -> bool:
 
 def mark_used(request: TokenizerRequest) -> None:
     """Make a kept tokenizer the last to be removed; called in the server."""
-    entries = _all()
-    entries[request.key] = entry = entries.pop(request.key)
+    cache = _all()
+    cache[request.key] = entry = cache.pop(request.key)
     entry.used_s = time.time()
 
 
-def can_keep(request: TokenizerRequest) -> bool:
+def can_add(request: TokenizerRequest) -> bool:
     """Return whether libraries are preloaded and there is memory for it; called in the server."""
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
@@ -119,16 +121,16 @@ def is_harmless(request: TokenizerRequest) -> bool:
     return _load(request) is not None and (_threads(), _packages()) == before
 
 
-def keep(request: TokenizerRequest) -> None:
+def add(request: TokenizerRequest) -> None:
     """Load it, and remove what was used least; called in the server."""
-    entries = _all()
-    entries.pop(request.key, None)
+    cache = _all()
+    cache.pop(request.key, None)
     tokenizer = _load(request)
     if tokenizer is None:
         return
-    entries[request.key] = _Kept(wanted=request, tokenizer=tokenizer, used_s=time.time())
-    while len(entries) > _MOST or _size() > request.limit_bytes:
-        del entries[next(iter(entries))]
+    cache[request.key] = _Entry(wanted=request, tokenizer=tokenizer, used_s=time.time())
+    while len(cache) > _MOST or _size() > request.limit_bytes:
+        del cache[next(iter(cache))]
     _give_back()
 
 
@@ -144,17 +146,17 @@ def drop() -> None:
     _give_back()
 
 
-def all_kept() -> list[tuple[str, int, float]]:
+def entries() -> list[tuple[str, int, float]]:
     """Return model, bytes and time of last use of each."""
     return [(entry.wanted.model, entry.wanted.num_bytes, entry.used_s) for entry in _all().values()]
 
 
-def _all() -> dict[tuple[str, str, str], _Kept]:
+def _all() -> dict[tuple[str, str, str], _Entry]:
     library = sys.modules.get("tokenizers")
-    entries: dict[tuple[str, str, str], _Kept] = (
+    cache: dict[tuple[str, str, str], _Entry] = (
         {} if library is None else library.__dict__.setdefault(_ATTRIBUTE, {})
     )
-    return entries
+    return cache
 
 
 def _size() -> int:

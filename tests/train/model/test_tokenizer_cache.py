@@ -14,9 +14,9 @@ from huggingface_hub import constants
 
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.tokenizer import KEPT, KeptTokenizer
-from llmops_kernel.warm import kept_tokenizers
-from llmops_kernel.warm.kept_tokenizers import TokenizerRequest
+from llmops_kernel.warm import tokenizer_cache
 from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 
 Config = Callable[..., Any]
 
@@ -120,7 +120,7 @@ def test_it_is_saved_as_one_that_the_run_has_loaded(
     monkeypatch.setenv(FORKED_ENV_VAR, str(os.getpid()))
     config, kept = make_config(model={"id": str(folder)}), of()
     assert kept.request is not None
-    kept_tokenizers.keep(kept.request)  # What the server does before the fork.
+    tokenizer_cache.add(kept.request)  # What the server does before the fork.
     saved = []
     for number in range(2):
         words: list[str] = []

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from llmops_kernel.warm.kept_tokenizers import TokenizerRequest, ask, is_short
 from llmops_kernel.warm.loaded_files import facts_of
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest, ask, is_short
 from tests.warm.conftest import Node, is_alive, until
 
 LIBRARIES = ("tokenizers", "torch", "accelerate", "transformers.models.auto.tokenization_auto")
 TAKE = """
 import ast, sys
-from llmops_kernel.warm.for_jobs import kept_tokenizer
-from llmops_kernel.warm.kept_tokenizers import TokenizerRequest
+from llmops_kernel.warm.for_jobs import cached_tokenizer
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 wanted = TokenizerRequest(**ast.literal_eval(sys.argv[1]))
 for _ in range(2):
-    found = kept_tokenizer(wanted)
+    found = cached_tokenizer(wanted)
     print(None if found is None else found("b c a")["input_ids"], end=" ")
 """
 
