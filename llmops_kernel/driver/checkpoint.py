@@ -62,11 +62,11 @@ def sizes(folder: Path) -> dict[str, Entry]:
 def hashed(folder: Path, names: Manifest, *, threads: int = _THREADS) -> dict[str, Entry]:
     """Return the entries with the hash of each file. Raises OSError."""
 
-    def one(name: str) -> Entry:
+    def hash_file(name: str) -> Entry:
         return Entry(names[name].size_bytes, sha256(folder / name))
 
     with ThreadPoolExecutor(threads) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        return dict(zip(names, pool.map(hash_file, names), strict=True))
 
 
 def wrong_files(folder: Path, expected: Manifest) -> list[str]:

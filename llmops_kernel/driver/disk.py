@@ -36,14 +36,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def reason(error: BaseException) -> str:
     """Return "No space left on device (README.md and 7 more files)"."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-        return _of_many(error.args[0])
+        return _describe_failed_copies(error.args[0])
     if isinstance(error, OSError) and error.strerror:
         name = f" ({Path(os.fsdecode(error.filename)).name})" if error.filename else ""
         return f"{error.strerror}{name}"
     return str(error)
 
 
-def _of_many(failed: list[tuple[str, str, str]]) -> str:
+def _describe_failed_copies(failed: list[tuple[str, str, str]]) -> str:
     """Describe what `shutil.copytree` raises: (source, target, text) of each file not copied."""
     texts = list(dict.fromkeys(_plain(text) for _, _, text in failed))
     first = Path(failed[0][0]).name

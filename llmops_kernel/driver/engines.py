@@ -10,9 +10,9 @@ from typing import Any
 from llmops_kernel.store.engine_names import NAMESPACE
 
 _ANSWER_S = 5.0
-_GONE_S = 15.0
+_LEAVE_S = 15.0
 _COUNTED_S = 3.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def standing() -> dict[str, Any]:
@@ -36,7 +36,7 @@ def free_idle() -> int:
     # Ray counts what has become free a moment later.
     counted_s = time.monotonic() + _COUNTED_S
     while num_ended and _gpus() <= before and time.monotonic() < counted_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return num_ended
 
 
@@ -57,9 +57,9 @@ def end_idle() -> Ended:
     waited = list(calls)
     done, _ = ray.wait(waited, num_returns=len(calls), timeout=_ANSWER_S) if calls else ([], [])
     ended = {calls[call] for call in done if _says_yes(call)}
-    until_s = time.monotonic() + _GONE_S
+    until_s = time.monotonic() + _LEAVE_S
     while ended & standing().keys() and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     busy = set(calls.values()) - ended
     return Ended(ended=tuple(sorted(ended)), busy=tuple(sorted(busy)))
 

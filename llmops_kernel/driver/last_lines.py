@@ -20,7 +20,7 @@ from llmops_kernel.hardware.load import patience_s
 _MARK = "\x02last line of worker "
 _RETURNED_S = 3.0
 """Seconds that marks may take on an idle machine: 0.1 - 0.3 s were measured."""
-_GONE_S = 0.6
+_KILLED_S = 0.6
 """Seconds for workers that may have been killed before they wrote a mark."""
 _HANDLER = "llmops_last_lines"
 
@@ -54,7 +54,7 @@ class LastLines:
         if self._dispatcher is None:
             return False
         with self._more:
-            limit_s = patience_s(_RETURNED_S if returned else _GONE_S)
+            limit_s = patience_s(_RETURNED_S if returned else _KILLED_S)
             is_complete = self._more.wait_for(lambda: expected <= self._seen, limit_s)
         # Returns after what was sent with the last mark is printed.
         self._dispatcher.remove_handler(_HANDLER)

@@ -41,7 +41,7 @@ from llmops_kernel.warm.for_jobs import looked_for_by_server, start_report
 
 IN_WORKER = f"{__name__}.in_worker"
 """Called by Ray in each of a job's workers before their first task."""
-WANTED_ENV_VAR = "LLMOPS_PACKAGES"
+REQUEST_ENV_VAR = "LLMOPS_PACKAGES"
 HOOK_ENV_VAR = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """Ray's `ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR`, which is read in each worker."""
 _MARK = ".llmops-packages.json"
@@ -161,7 +161,7 @@ def prepare(spec: RunSpec) -> None:
         return
     workspace = Path.cwd()
     link_assets(workspace)  # A requirements file may name wheels of the workspace.
-    if os.environ.get(WANTED_ENV_VAR) == request.encode():  # This is the second start.
+    if os.environ.get(REQUEST_ENV_VAR) == request.encode():  # This is the second start.
         use(install(request, cluster_folder(workspace), workspace=workspace))
         return
     stop = threading.Event()
@@ -171,7 +171,7 @@ def prepare(spec: RunSpec) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     os.environ[BEGAN_ENV_VAR] = str(time.time())
-    variables = {WANTED_ENV_VAR: request.encode(), HOOK_ENV_VAR: IN_WORKER}
+    variables = {REQUEST_ENV_VAR: request.encode(), HOOK_ENV_VAR: IN_WORKER}
     if start_report()[0] and (why := why_cold(packages, looked_for=looked_for_by_server())):
         if packages.is_first:
             variables["PYTHONPATH"] = str(packages.folder)
@@ -230,7 +230,7 @@ def _about(packages: PackageFolder) -> str:
 
 def in_worker() -> None:
     """Do the same in a worker of Ray, on whichever node it is."""
-    text = os.environ.get(WANTED_ENV_VAR)
+    text = os.environ.get(REQUEST_ENV_VAR)
     if text:
         workspace = Path.cwd()
         link_assets(workspace)

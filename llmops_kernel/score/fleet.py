@@ -23,7 +23,7 @@ PARTS_AT_ONCE = 2
 """Parts of a scorer: while one part's last answers come, the next one's first are worked on."""
 _ASK_OTHERS_S = 2.0
 _WAITING_S = 8.0
-_LOOK_EVERY_S = 5.0
+_POLL_S = 5.0
 _ENDED_BY_OTHERS = 3
 
 
@@ -101,12 +101,12 @@ class Fleet:
             self.ready.append(replica)
             added.append(replica)
         self._wait_for_the_first()
-        self._look_for_replaced()
+        self._find_replaced()
         return added
 
-    def _look_for_replaced(self) -> None:
+    def _find_replaced(self) -> None:
         """Find engines that left and were started again by their scorers, as other actors."""
-        if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
+        if time.monotonic() - self._looked_s >= _POLL_S:
             self._looked_s = time.monotonic()
             for replica in self.ready:
                 replica.engine = (
@@ -161,7 +161,7 @@ class Fleet:
         now_s, count = time.monotonic(), len(self.ready) + len(self._loading)
         if self._loading or not self._scaling.is_due(now_s, count=count, parts_left=parts_left):
             return
-        self._scaling.looked(now_s)
+        self._scaling.note_attempt(now_s)
         free, gpus = ray.available_resources(), self._setup.deployment.spec.num_gpus
         if free.get("GPU", 0) >= gpus if gpus else free.get("CPU", 0) >= 1:
             indices = {replica.index for replica in self.ready}
@@ -230,7 +230,7 @@ class Scaling:
     def gave_up(self) -> bool:
         return self._failures >= TRIES
 
-    def looked(self, now_s: float) -> None:
+    def note_attempt(self, now_s: float) -> None:
         """Note that a replica was started, or that the cluster had no room for one."""
         self._next_s = now_s + EVERY_S
 

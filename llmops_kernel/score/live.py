@@ -102,7 +102,7 @@ class LiveReport:
     ) -> None:
         self._written_s = now_s
         self._nodes.seen(facts, progress)
-        progress = with_under_way(progress, facts, self._caller)
+        progress = add_in_flight(progress, facts, self._caller)
         finished = self._ledger.finished
         open_rows = sum(result["rows"] for result in progress.values())
         # Answers on their way from the engine to a scorer are in neither's counts for a moment.
@@ -158,7 +158,7 @@ class LiveReport:
         report.emit(EvalEvent(step=rows, metrics=metrics, num_rows=rows))
 
 
-def with_under_way(
+def add_in_flight(
     progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]], caller: str
 ) -> dict[int, dict[str, Any]]:
     """Add to what the scorers have the answers of calls that the engines have not finished."""

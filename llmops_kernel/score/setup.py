@@ -31,7 +31,7 @@ from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.parts import Plan, TableRow
 from llmops_kernel.tables.reading import divide, read_part
 
-_LOOKED_AT = 200
+_SAMPLED_ROWS = 200
 """Rows that are looked at to learn the names of the metrics."""
 
 
@@ -62,7 +62,7 @@ def open_table(
         raise DataError(f"{table_input.path} has no rows.", remedy="check the file")
     first = read_part(plan.parts[0])
     _check_key(table_input.key, first.rows)
-    metrics = _metric_names(config, first.rows[:_LOOKED_AT])
+    metrics = _metric_names(config, first.rows[:_SAMPLED_ROWS])
     keep = (*table_input.columns, table_input.key) if table_input.columns else ()
     input_columns = (
         columns_of(first.rows, keep=keep)
@@ -288,20 +288,20 @@ def model_version(source: str) -> str:
     engine says what is wrong with them.
     """
     try:
-        marks = sorted(_behind_url(source) if "://" in source else _in_folder(Path(source)))
+        marks = sorted(_url_marks(source) if "://" in source else _folder_marks(Path(source)))
     except Exception:  # Each kind of store has errors of its own.
         return ""
     return hashlib.sha256(repr(marks).encode()).hexdigest()[:12] if marks else ""
 
 
-def _in_folder(folder: Path) -> Iterator[Mark]:
+def _folder_marks(folder: Path) -> Iterator[Mark]:
     for file in folder.iterdir() if folder.is_dir() else ():
         if _is_of_model(file.name) and file.is_file():
             stat = file.stat()
             yield file.name, stat.st_size, str(stat.st_mtime_ns)
 
 
-def _behind_url(url: str) -> Iterator[Mark]:
+def _url_marks(url: str) -> Iterator[Mark]:
     if url.startswith("hf://"):
         return
     files, path = open_url(url)

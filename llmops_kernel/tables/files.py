@@ -30,7 +30,7 @@ _PACKAGES = {
     **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
 }
 _GLOB = frozenset("*?[")
-_LOOKED_AT_BYTES = 1024
+_SNIFFED_BYTES = 1024
 _HASHED_BYTES = 256 * 1024**2
 """Hashing takes less than half a second up to here; a workspace may not be larger."""
 
@@ -207,7 +207,7 @@ def _format_of(files: Any, name: str) -> str | None:
     if by_suffix != "json":
         return by_suffix
     try:
-        beginning: bytes = files.cat_file(name, start=0, end=_LOOKED_AT_BYTES)
+        beginning: bytes = files.cat_file(name, start=0, end=_SNIFFED_BYTES)
     except OSError as error:
         raise DataError(
             f"{name} cannot be read: {error}", remedy="check the file and the nodes' credentials"

@@ -42,7 +42,7 @@ _is_known = False
 
 def tracker() -> Reports | None:
     """Return this process's tracker; None outside a run."""
-    return _tracker if _is_known else _look()
+    return _tracker if _is_known else _find_reports()
 
 
 def use(value: Reports | None) -> None:
@@ -57,7 +57,7 @@ def forget() -> None:
     _tracker, _is_known = None, False
 
 
-def _look() -> Reports | None:
+def _find_reports() -> Reports | None:
     text = os.environ.get(SPEC_ENV_VAR) or _from_ray_job()
     use(_opened(text) if text else None)
     return _tracker

@@ -49,7 +49,7 @@ class Worker(Protocol):
 
     def emit(self, event: Event) -> None: ...
     def should_stop(self) -> bool: ...
-    def asked_to_stop(self, step: int) -> None: ...
+    def note_stop_request(self, step: int) -> None: ...
     def peak(self, dtype: str, device: str) -> Peak:
         """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
 
@@ -315,7 +315,7 @@ class Tracker:
         stop = self._worker.should_stop()
         if stop and self._is_main and not self._was_asked:
             self._was_asked = True
-            self._worker.asked_to_stop(self._counter.last_step if step is None else int(step))
+            self._worker.note_stop_request(self._counter.last_step if step is None else int(step))
         return stop
 
 

@@ -23,7 +23,7 @@ def keep_environment(warm: WarmSettings) -> dict[str, str]:
     return {} if warm.keep == WarmSettings().keep else {KEEP_ENV_VAR: str(int(warm.keep))}
 
 
-def kept_bytes() -> int:
+def model_cache_bytes() -> int:
     """Return how many bytes of loaded models this node may keep.
 
     0 where nothing is to be kept: by the template, or because the run is to start cold.

@@ -30,7 +30,7 @@ _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _NAME = "llmops_kernel.warm.server"
 _CLOSES_S = 0.2
-_LOOK_S = 5.0
+_POLL_S = 5.0
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
@@ -83,14 +83,14 @@ class Server:
         self._watch_signals()
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         while not (self._draining and not self._callers):
-            timeout_s = _LOOK_S if tokenizer_cache.entries() else None
+            timeout_s = _POLL_S if tokenizer_cache.entries() else None
             for key, _ in self._selector.select(timeout_s):
                 birth = key.data(key.fileobj)
                 if birth is not None:
                     return birth  # type: ignore[no-any-return]
             if time.monotonic() > self._look_s:
                 tokenizer_cache.drop_if_short()
-                self._look_s = time.monotonic() + _LOOK_S
+                self._look_s = time.monotonic() + _POLL_S
         return None
 
     def _watch_signals(self) -> None:
@@ -100,9 +100,9 @@ class Server:
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(signum, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._signalled)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_signal)
 
-    def _signalled(self, wakeup: socket.socket) -> None:
+    def _on_signal(self, wakeup: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             if signal.SIGTERM in wakeup.recv(4096):
                 self._drain()
@@ -151,9 +151,9 @@ class Server:
             channel.send(GREETING)
         caller = _Caller(channel=channel)
         self._waiting.append(caller)
-        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))
+        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._on_data(caller))
 
-    def _heard(self, caller: _Caller) -> child.ChildStart | None:
+    def _on_data(self, caller: _Caller) -> child.ChildStart | None:
         try:
             data, ancillary, _, _ = caller.channel.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4))
         except (BlockingIOError, InterruptedError):
@@ -166,7 +166,7 @@ class Server:
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                 caller.fds += fds
         if not data:
-            self._lost(caller)
+            self._on_lost_launcher(caller)
             return None
         caller.data += data
         try:
@@ -200,7 +200,7 @@ class Server:
         return None
 
     def _try(self, request: tokenizer_cache.TokenizerRequest) -> None:
-        """Have a child try what this process is to load: `_signalled` sees how it ended.
+        """Have a child try what this process is to load: `_on_signal` sees how it ended.
 
         One that is kept already is only marked as used.
         """
@@ -235,7 +235,7 @@ class Server:
             pid = -1
             why = f"the fork server cannot fork: {error.strerror}"
         if pid == 0:
-            return self._born(caller, child_plan, request)
+            return self._child_start(caller, child_plan, request)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if pid < 0:
             self._refuse(caller, why)
@@ -253,7 +253,9 @@ class Server:
         _send(caller.channel, marshal.dumps(("refused", why)))
         self._forget(caller)
 
-    def _born(self, caller: _Caller, child_plan: Plan, request: dict[str, Any]) -> child.ChildStart:
+    def _child_start(
+        self, caller: _Caller, child_plan: Plan, request: dict[str, Any]
+    ) -> child.ChildStart:
         self._leave(caller)
         return child.ChildStart(plan=child_plan, request=request, fds=tuple(caller.fds))
 
@@ -269,7 +271,7 @@ class Server:
                 _close(open_caller)
         self._wakeup[1].close()
 
-    def _lost(self, caller: _Caller) -> None:
+    def _on_lost_launcher(self, caller: _Caller) -> None:
         """Handle a launcher that is gone.
 
         It was killed, so its child and descendants are killed too.

@@ -39,7 +39,7 @@ class Process:
     def should_stop(self) -> bool:
         return self.stop
 
-    def asked_to_stop(self, step: int) -> None:
+    def note_stop_request(self, step: int) -> None:
         self.stopped_at = step
 
     def peak(self, dtype: str, device: str) -> Peak:

@@ -22,7 +22,7 @@ from llmops_kernel.driver.queue.place import (
 )
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
 
-FIRST_LOOK_S = 0.4
+FIRST_POLL_S = 0.4
 """A run that does not wait has its resources by then, and never looks."""
 PERIOD_S = 1.0
 _LONGEST_S = 5.0
@@ -45,7 +45,7 @@ class QueueWatch:
         most: Mapping[str, float] | None = None,
         turn: Turn | None = None,
         look: Callable[[], ClusterUse] | None = None,
-        first_s: float = FIRST_LOOK_S,
+        first_s: float = FIRST_POLL_S,
         period_s: float = PERIOD_S,
     ) -> None:
         self._emit, self._look = emit, look or partial(read_cluster_use, most)
@@ -229,7 +229,7 @@ class Turn:
         before = [
             ticket
             for ticket in alike[: alike.index(own_ticket)]
-            if _can_have(ticket, use) and not _has_them(ticket, use)
+            if _fits_cluster(ticket, use) and not _holds_resources(ticket, use)
         ]
         if not before or _fits(add(ticket.wanted for ticket in [*before, own_ticket]), use.free):
             return None
@@ -274,14 +274,14 @@ def _alike(own_ticket: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[T
     ]
 
 
-def _can_have(ticket: Ticket, use: ClusterUse) -> bool:
+def _fits_cluster(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether the cluster as it is can hold it: what waits for new nodes stops nobody."""
     if any(request.is_too_large for request in use.requests if request.job == ticket.job):
         return False
     return _fits(ticket.wanted, use.total)
 
 
-def _has_them(ticket: Ticket, use: ClusterUse) -> bool:
+def _holds_resources(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether Ray has given them already; its workers are starting."""
     states = {request.state for request in use.requests if request.job == ticket.job}
     return states == {"holds"}

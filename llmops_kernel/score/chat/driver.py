@@ -15,7 +15,7 @@ from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.score.chat.engines import Engines, ModelTurn, asked_models, by_engine
+from llmops_kernel.score.chat.engines import Engines, ModelTurn, by_engine, model_turns
 from llmops_kernel.score.chat.streams import AnswerStream, Reader, end_all
 from llmops_kernel.store.record.spec import RunSpec
 
@@ -57,7 +57,7 @@ class ChatDriver:
     def _turn(self) -> EndEvent:
         self._report.phase("driver", "end")
         num_gpus = capacity_of(self._spec).total.get("GPU", 0)
-        models = asked_models(self._spec, self._config, num_gpus=num_gpus)
+        models = model_turns(self._spec, self._config, num_gpus=num_gpus)
         self._streams = {
             model.name: AnswerStream(model.name, self._report.emit) for model in models
         }

@@ -29,7 +29,7 @@ from llmops_kernel.score.standing.replicas import (
 )
 from llmops_kernel.store.record.spec import RunSpec
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _LEAVE_S = 5.0
 _MEMORY_SHARE = 1.25
 """Memory of a loaded model, as a multiple of its weights' files."""
@@ -48,7 +48,7 @@ class ModelTurn:
     prompt: Prompt
 
 
-def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
+def model_turns(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
     """Return what each model is asked, and in which engine. Raises DataError."""
     turns = []
     python = python_of(spec.cache_root)
@@ -121,7 +121,7 @@ class Engines:
         while num_leaving and time.monotonic() < until_s:
             if ray.available_resources().get("GPU", 0) >= gpus:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def load(self, deployment: Deployment) -> Any:
         """Return the loaded engine's actor; None when the turn was stopped meanwhile.
@@ -143,7 +143,7 @@ class Engines:
                 if last:
                     forget(deployment, 0)
                     raise load_failure(deployment, error) from error
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             except Exception as error:
                 forget(deployment, 0)
                 raise load_failure(deployment, error) from error
@@ -156,16 +156,16 @@ class Engines:
             keep_s=deployment.keep_s, run=deployment.run, caller=self._caller
         )
         begun_s, warned = time.monotonic(), False
-        while not ray.wait([loading], timeout=_LOOK_S)[0]:
+        while not ray.wait([loading], timeout=_POLL_S)[0]:
             if self._stopped():
                 return False
             if not warned and time.monotonic() - begun_s > _LEAVE_S:
                 warned = True
-                self._say_what_it_waits_for(deployment)
+                self._warn_of_missing_gpus(deployment)
         ray.get(loading)
         return True
 
-    def _say_what_it_waits_for(self, deployment: Deployment) -> None:
+    def _warn_of_missing_gpus(self, deployment: Deployment) -> None:
         import ray
 
         num_gpus = deployment.spec.num_gpus
@@ -180,7 +180,7 @@ class Engines:
         """Ask an engine to leave: the next one needs its memory."""
         if not _leaves(engine):
             self._warn("Another job uses the first engine, so it stays loaded.", "")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _leaves(actor: Any) -> bool:

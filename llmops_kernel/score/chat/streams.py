@@ -132,7 +132,7 @@ class Reader:
             return
         except Exception as error:
             del self._open[call]
-            stream.end(_lost(error))
+            stream.end(_loss_error(error))
             return
         stream.take(answer)
         if not self._has_begun and (answer.output_tokens or answer.error):
@@ -160,7 +160,7 @@ def end_all(
         stream.end(error, cancelled=cancelled)
 
 
-def _lost(error: Exception) -> LLMOpsError:
+def _loss_error(error: Exception) -> LLMOpsError:
     import ray
 
     cause = getattr(error, "cause", None)

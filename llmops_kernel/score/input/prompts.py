@@ -72,25 +72,25 @@ class PromptMaker:
             ]
             return lambda row: Prepared([{"role": r, "content": t(row)} for r, t in templates])
         if settings.column:
-            return lambda row: Prepared(self._of_column(row))
+            return lambda row: Prepared(self._column_prompt(row))
         hook = next((hooks[name] for name in PROMPT_HOOKS if hooks.get(name)), None)
         if hook is None:
             raise HookError(
                 "Nothing says how a row becomes a prompt.",
                 remedy=f"define {' or '.join(PROMPT_HOOKS)} in the hooks file, or write prompt",
             )
-        return lambda row: self._of_hook(call(hook, row))
+        return lambda row: self._hook_prompt(call(hook, row))
 
     def _chat(self, text: str) -> Prompt:
         return [{"role": "user", "content": text}] if self._settings.chat else text
 
-    def _of_column(self, row: dict[str, Any]) -> Prompt:
+    def _column_prompt(self, row: dict[str, Any]) -> Prompt:
         value = _value(row, self._settings.column)
         if isinstance(value, str | bytes):
             return self._chat(_text(value))
         return _messages(value, source=f"column {self._settings.column}")
 
-    def _of_hook(self, result: Any) -> Prepared:
+    def _hook_prompt(self, result: Any) -> Prepared:
         """Read what a hook returned: a text, messages, or a dict of either with a reference.
 
         Messages that end with the assistant's are a training example: its words are the reference.
@@ -99,7 +99,7 @@ class PromptMaker:
             return Prepared(self._chat(result))
         if isinstance(result, dict) and "prompt" in result:
             expected = result.get("reference", result.get("completion"))
-            inner = self._of_hook(result["prompt"])
+            inner = self._hook_prompt(result["prompt"])
             is_rated = not result.keys().isdisjoint(("reference", "completion"))
             text = _text(expected) if expected is not None else None
             return Prepared(inner.prompt, text, is_rated)

@@ -24,7 +24,7 @@ from llmops_kernel.score.standing.loop import EngineLoop
 from llmops_kernel.store.engine_names import NOTES
 from llmops_kernel.store.files import write_whole
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _NEW_S = 10.0
 BROKEN_EXIT = 70
 
@@ -173,7 +173,7 @@ class EngineActor:
     def _watch(self) -> None:
         while not self._leaving:
             self._write_note()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             if self._loading.locked():
                 continue
             loop = self._loop

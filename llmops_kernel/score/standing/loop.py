@@ -12,7 +12,7 @@ from typing import Any
 
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineStats, Job, Prompt, Request
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass
@@ -188,7 +188,7 @@ class EngineLoop:
     def _turn(self) -> bool:
         with self._change:
             while not (self._inbox or self._cancelled or self._closing or self.engine.unfinished):
-                self._change.wait(_LOOK_S)
+                self._change.wait(_POLL_S)
             arrived, self._inbox = self._inbox, []
             cancelled, self._cancelled = self._cancelled, []
             closing = self._closing

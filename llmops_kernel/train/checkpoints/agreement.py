@@ -19,7 +19,7 @@ from llmops_kernel.train.checkpoints import view
 _BEGIN_S: Final = 1800.0
 """Rank 0 alone may prepare data or download a model before it asks."""
 _SAY_S: Final = 30.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ResumeAgreement:
             if waited_s > _SAY_S and not is_reported:
                 print("Waiting for rank 0 to choose the checkpoint to resume from.", flush=True)
                 is_reported = True
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if answer["state"] == "failed":
             raise StoreError(
                 f"Rank 0 cannot read the run's checkpoints: {answer['error']}",

@@ -11,7 +11,7 @@ from llmops_kernel.errors import StoreError
 
 # NFS keeps names and their absence for up to 60 s (acdirmax).
 VIEW_S: Final = 75.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 Sizes = dict[str, int] | None
 """Bytes of each file; None for a checkpoint of an earlier version, which has no manifest."""
 
@@ -26,7 +26,7 @@ def wait_for(path: Path, expected: Sizes, *, view_s: float) -> str:
     """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
     deadline_s = time.monotonic() + view_s
     while (problem := _problem(path, expected)) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return problem
 
 

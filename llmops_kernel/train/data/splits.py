@@ -57,7 +57,7 @@ def files_of_split(
     """
     if not _is_folder(files, source):
         return list(files)
-    by_split = _of_card(files, source, roots)
+    by_split = _card_splits(files, source, roots)
     if by_split is None:
         by_split = splits_of([file.name for file in files])
     if not by_split:
@@ -117,7 +117,7 @@ def _is_folder(files: Sequence[TableFile], source: str) -> bool:
     return len(files) != 1 or files[0].name.rpartition("/")[2] != last
 
 
-def _of_card(
+def _card_splits(
     files: Sequence[TableFile], source: str, roots: Sequence[Path]
 ) -> Mapping[str, list[str]] | None:
     """Return the splits that a folder's README.md names, as `datasets` reads them.

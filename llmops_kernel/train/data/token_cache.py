@@ -97,7 +97,7 @@ class KeyOf:
             "long_texts": data.long_texts,
             "on_error": data.on_error,
         }
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
 
     def key(self) -> str | None:
         """Return the key; None where rows are not kept: no file, or a small one."""
@@ -140,9 +140,9 @@ class KeyOf:
 
     def unchanged(self) -> bool:
         """Return whether the file is still the one whose key was asked for."""
-        return self._stamp is not None and self._look() == self._stamp
+        return self._stamp is not None and self._read_stamp() == self._stamp
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read_stamp(self) -> tuple[int, int, int] | None:
         if self._path is None:
             return None
         try:

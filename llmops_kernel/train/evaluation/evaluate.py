@@ -208,9 +208,11 @@ class Evaluator:
         """Return the answers that are journalled, on the rank that journals them."""
         if not self.context.is_main:
             return ()
-        return self._unrepeated.new(kept_samples(prompts, answers, self._kept(), self.hooks))
+        return self._unrepeated.new(
+            select_samples(prompts, answers, self._sampled_rows(), self.hooks)
+        )
 
-    def _kept(self) -> dict[int, str]:
+    def _sampled_rows(self) -> dict[int, str]:
         """Return the names of the rows whose answers are kept, by their index."""
         rows = spread(len(self.prompts), self.config.evaluation.samples)
         config_prompts = range(len(self.own_prompts))
@@ -282,7 +284,7 @@ def spread(number: int, count: int) -> list[int]:
     return [index * number // count for index in range(count)]
 
 
-def kept_samples(
+def select_samples(
     prompts: Sequence[Prompt],
     answers: Sequence[tuple[int, str]],
     names: Mapping[int, str],

@@ -64,10 +64,10 @@ def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> De
     if not use_gpu:
         peak, source = measured_cpu_peak(name, dtype, cache_root)
         return Device(name, peak, source)
-    return of_accelerator(name, "tf32" if dtype == "float32" and uses_tf32() else dtype)
+    return datasheet_peak(name, "tf32" if dtype == "float32" and uses_tf32() else dtype)
 
 
-def of_accelerator(name: str, dtype: str) -> Device:
+def datasheet_peak(name: str, dtype: str) -> Device:
     """Return the peak of a datasheet; `dtype` may be `tf32`."""
     accelerator = accelerators.find(name)
     peak = accelerators.peak_flops(name, dtype)

@@ -159,10 +159,10 @@ def _with_recomputation(twin: Twin, weighted: ModelWork, plain: tuple[_Pass, _Pa
     enable = getattr(twin.module, "activation_checkpointing_enable", None)
     if enable is None:
         return weighted
-    before = [pass_.executed + _of_the_rest(twin, pass_) for pass_ in plain]
+    before = [pass_.executed + _other_layers_flops(twin, pass_) for pass_ in plain]
     enable({"use_reentrant": False})
     again = [_run(twin.module, pass_.length) for pass_ in plain]
-    after = [pass_.executed + _of_the_rest(twin, pass_) for pass_ in again]
+    after = [pass_.executed + _other_layers_flops(twin, pass_) for pass_ in again]
     added = [with_it - without for with_it, without in zip(after, before, strict=True)]
     short, long = (pass_.length for pass_ in plain)
     by_pair = (added[1] / long - added[0] / short) / (long - short)
@@ -175,7 +175,7 @@ def _with_recomputation(twin: Twin, weighted: ModelWork, plain: tuple[_Pass, _Pa
     )
 
 
-def _of_the_rest(twin: Twin, pass_: _Pass) -> float:
+def _other_layers_flops(twin: Twin, pass_: _Pass) -> float:
     """Return what the layers would execute that the twin has not: of each kind one more is run."""
     flops = 0.0
     for index, alike in enumerate(twin.represents):
@@ -213,7 +213,7 @@ def attention_work(twin: Twin, recorder: Recorder) -> list[tuple[AttentionWork, 
         windows = tuple(_window(config, number) for number in indices)
         for path, attention in attention_modules(module).items():
             full_path = f"{twin.layer_path}.{index}.{path}"
-            work.append((_of_layer(attention, config, full_path, recorder), windows))
+            work.append((_layer_attention(attention, config, full_path, recorder), windows))
     return work
 
 
@@ -224,7 +224,9 @@ def _text_config(model: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _of_layer(module: nn.Module, config: Any, path: str, recorder: Recorder) -> AttentionWork:
+def _layer_attention(
+    module: nn.Module, config: Any, path: str, recorder: Recorder
+) -> AttentionWork:
     keys, values = _widths(module, config)
     by_keys, by_values = _gradients(path, recorder)
     return AttentionWork(None, keys, values, key_gradients=by_keys, value_gradients=by_values)

@@ -27,7 +27,7 @@ from llmops_kernel.train.data.collate import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
 from llmops_kernel.train.performance import matmul
 
-_LOOKED_AT = 256
+_SAMPLED_ROWS = 256
 """Rows from which the share of tokens with a label is estimated."""
 _MOST_LABELLED = 0.9
 """With more labels than this, choosing their positions costs what it saves."""
@@ -172,7 +172,7 @@ def _label_logits(
 
 def labelled_share(examples: Sequence[Example | Packed]) -> float:
     """Return the share of tokens with a label, from the first rows."""
-    rows = list(islice(examples, _LOOKED_AT))
+    rows = list(islice(examples, _SAMPLED_ROWS))
     tokens = sum(len(row.labels) for row in rows)
     labelled = sum(len(row.labels) - row.labels.count(IGNORED) for row in rows)
     return labelled / tokens if tokens else 1.0

@@ -146,7 +146,7 @@ class ScriptWorker:
             )
         return self._agreement.ask()
 
-    def asked_to_stop(self, step: int) -> None:
+    def note_stop_request(self, step: int) -> None:
         self._board.put(STOPPED, {"step": step})
 
     def peak(self, dtype: str, device: str) -> Peak:

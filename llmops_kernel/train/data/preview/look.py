@@ -138,10 +138,12 @@ class Reader:
             return work(numbered.number or 0)
         except (DataError, HookError) as error:
             if numbered.number is None and numbered.find_number is not None:
-                return self._again(work, numbered.find_number(), error)
+                return self._retry_with_number(work, numbered.find_number(), error)
             raise self._named(error) from error
 
-    def _again(self, work: Callable[[int | str], T], number: int | str, error: Exception) -> T:
+    def _retry_with_number(
+        self, work: Callable[[int | str], T], number: int | str, error: Exception
+    ) -> T:
         try:
             work(number)
         except (DataError, HookError) as again:

@@ -30,7 +30,7 @@ _COUNTED_BYTES = 1 << 30
 """Lines before a row are counted up to here, which takes a second; a row beyond is named by its
 first byte."""
 _CHUNK_BYTES = 1 << 22
-_LOOKED_AT_BYTES = 1 << 20
+_SNIFFED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Line:
     """Number of the line, from 1; None where it is not known."""
 
 
-def of_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> Sample | None:
+def sample_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> Sample | None:
     """Return about `count` rows from all over a file; None where a line need not be a row.
 
     A CSV is read so if no value of its first MiB goes over several lines. Raises DataError.
@@ -67,7 +67,7 @@ def of_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> Sampl
     elif kind == "csv" and any(line.text.count(b'"') % 2 for line in lines):
         return None
     else:
-        rows = [_of_table(path, kind, request, line) for line in lines]
+        rows = [_parse_line(path, kind, request, line) for line in lines]
     numbered_rows = [line for line in rows if line is not None]
     return Sample(numbered_rows, total, is_estimate=True, where="from all over the file")
 
@@ -82,7 +82,7 @@ def _kind(path: Path) -> str | None:
 
 def _has_long_values(path: Path) -> bool:
     with path.open("rb") as file:
-        lines = file.read(_LOOKED_AT_BYTES).split(b"\n")[:-1]
+        lines = file.read(_SNIFFED_BYTES).split(b"\n")[:-1]
     return not lines or any(line.count(b'"') % 2 for line in lines)
 
 
@@ -138,7 +138,7 @@ def _json(path: Path, request: RowRequest, line: _Line) -> NumberedRow | None:
     return NumberedRow(row, line.number, number)
 
 
-def _of_table(path: Path, kind: str, request: RowRequest, line: _Line) -> NumberedRow | None:
+def _parse_line(path: Path, kind: str, request: RowRequest, line: _Line) -> NumberedRow | None:
     def number() -> int | str:
         return place_of(path, line.offset, _rows_before if kind == "text" else _lines_before)
 
@@ -179,10 +179,10 @@ def _table_row(path: Path, kind: str, line: _Line, number: int) -> tuple[Row, st
         return {}, f"the row at byte {line.offset:,} cannot be read as CSV"
     if not table_row.error or number:
         return table_row.values, table_row.error
-    return table_row.values, f"the row at byte {line.offset:,} {_what(table_row.error)}"
+    return table_row.values, f"the row at byte {line.offset:,} {_describe_problem(table_row.error)}"
 
 
-def _what(error: str) -> str:
+def _describe_problem(error: str) -> str:
     """Return what is wrong, without a row's number and line."""
     return error.removeprefix("row 0 ").rpartition(" (")[0]
 
@@ -228,7 +228,7 @@ _WHOLE_BYTES = 32 << 20
 _GROUPS = 16
 
 
-def of_parquet(path: Path, request: RowRequest, *, count: int) -> Sample | None:
+def sample_parquet(path: Path, request: RowRequest, *, count: int) -> Sample | None:
     """Return the first rows of some row groups; None if the file is small, empty or broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -240,7 +240,7 @@ def of_parquet(path: Path, request: RowRequest, *, count: int) -> Sample | None:
             total = total if request.limit is None else min(total, request.limit)
             if not total or _is_small(file.metadata, total):
                 return None
-            rows, groups = _of_groups(file, total, count, request)
+            rows, groups = _read_groups(file, total, count, request)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
     num_groups = file.metadata.num_row_groups
@@ -257,7 +257,7 @@ def _is_small(footer: Any, total: int) -> bool:
     return total <= WHOLE_ROWS and sum(groups) <= _WHOLE_BYTES
 
 
-def _of_groups(
+def _read_groups(
     file: Any, total: int, count: int, request: RowRequest
 ) -> tuple[list[NumberedRow], int]:
     """Read the first rows of some row groups, spread over those that the run uses."""
@@ -291,7 +291,7 @@ _HEAD_BYTES = 128 << 10
 """Bytes read of a part of a text, and more only if no row begins there."""
 
 
-def of_parts(request: RowRequest, *, count: int) -> Sample:
+def sample_parts(request: RowRequest, *, count: int) -> Sample:
     """Return about `count` rows. Raises DataError."""
     plan = plan_stream(request.source, roots=request.roots, split=request.split)
     used = min(_PARTS, len(plan.parts))
@@ -301,7 +301,7 @@ def of_parts(request: RowRequest, *, count: int) -> Sample:
     rows: list[NumberedRow] = []
     for part, part_rows in heads:
         for index in range(min(len(part_rows), each)):
-            row = _of_part(plan, part, part_rows, index, request.broken)
+            row = _read_row(plan, part, part_rows, index, request.broken)
             rows += [] if row is None else [row]
     total, is_exact = _estimated_rows(plan, heads)
     files = "1 file" if len(plan.files) == 1 else f"{len(plan.files):,} files"
@@ -341,7 +341,7 @@ def _estimated_rows(
     return counted + round(read_rows / read_bytes * all_bytes), False
 
 
-def _of_part(
+def _read_row(
     plan: StreamPlan, part: StreamPart, rows: PartRows, index: int, broken: list[str] | None
 ) -> NumberedRow | None:
     def label() -> str:
@@ -373,13 +373,13 @@ def sample(request: RowRequest, *, count: int, seed: int) -> Sample:
     lines = None
     if path is not None and path.is_file():
         if path.suffix == ".parquet":
-            return of_parquet(path, request, count=count) or _whole(request)
+            return sample_parquet(path, request, count=count) or _whole(request)
         if path.stat().st_size <= WHOLE_BYTES:
             return _whole(request)
         if not _is_quick(request):
-            lines = of_lines(path, request, count=count, seed=seed)
+            lines = sample_lines(path, request, count=count, seed=seed)
     elif request.is_streamed:
-        return of_parts(request, count=count)
+        return sample_parts(request, count=count)
     return lines or _first(request, request.limit if _is_quick(request) else count)
 
 

@@ -74,14 +74,14 @@ class SourceInspection:
         """Return its figures."""
         name = self.request.source
         report = source_report(name, self.read, self.rows, self.measurements, max_length=max_length)
-        return report.model_copy(update=self._more(report))
+        return report.model_copy(update=self._broken_and_unused(report))
 
     def report_of_rows(self) -> SourceRows:
         """Return what is known without a tokenizer."""
         report = source_rows(self.request.source, self.read, self.rows)
-        return report.model_copy(update=self._more(report))
+        return report.model_copy(update=self._broken_and_unused(report))
 
-    def _more(self, report: SourceRows) -> dict[str, Any]:
+    def _broken_and_unused(self, report: SourceRows) -> dict[str, Any]:
         """Return what is known of rows and columns that are not among the rows."""
         broken = self.request.broken or []
         unused = sorted({*report.unused, *self.request.unread})
