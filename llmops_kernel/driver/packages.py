@@ -88,7 +88,7 @@ class PackageRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackageFolder:
+class Packages:
     """A folder with the packages of a run."""
 
     folder: Path
@@ -119,7 +119,7 @@ def install(
     *,
     workspace: Path,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> PackageFolder:
+) -> Packages:
     """Install what is wanted below `root`, unless it is there; another process may be at it.
 
     Raises MissingDependencyError with pip's last lines, and Stopped.
@@ -136,7 +136,7 @@ def install(
             return _Installation(request, workspace, Path(name), have, is_stopped).into(folder)
 
 
-def use(packages: PackageFolder) -> None:
+def use(packages: Packages) -> None:
     """Make the packages importable in this process, and in the ones that it starts."""
     folder = str(packages.folder)
     site.addsitedir(folder)  # Appends it, and follows the .pth files of packages in it.
@@ -180,18 +180,16 @@ def prepare(spec: RunSpec) -> None:
     use(packages)
 
 
-def why_cold(packages: PackageFolder, *, looked_for: Collection[str]) -> str:
+def why_cold(packages: Packages, *, looked_for: Collection[str]) -> str:
     """Return why a forked process cannot have the packages; empty if it can.
 
     `looked_for`: modules that libraries have looked for and not found when they were loaded.
     """
     brought = packages.modules()
-    if packages.is_first and (
-        loaded := sorted(brought & {name.partition(".")[0] for name in sys.modules})
-    ):
-        return (
-            f"the run's packages replace what is loaded ({', '.join(packages.replaces or loaded)})"
-        )
+    loaded = sorted(brought & {name.partition(".")[0] for name in sys.modules})
+    if packages.is_first and loaded:
+        names = ", ".join(packages.replaces or loaded)
+        return f"the run's packages replace what is loaded ({names})"
     if missed := sorted(brought & set(looked_for)):
         return f"libraries that are loaded have looked for {', '.join(missed)} already"
     return ""
@@ -199,7 +197,7 @@ def why_cold(packages: PackageFolder, *, looked_for: Collection[str]) -> str:
 
 def _journaled(
     request: PackageRequest, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
-) -> PackageFolder:
+) -> Packages:
     """Install them as a phase of the run; a failure or a stop is its end."""
     journal = open_journal(spec, "packages", logs=ray_logs(workspace))
     journal.emit(PhaseEvent(name="packages", state="begin", detail=request.text))
@@ -220,12 +218,10 @@ def _journaled(
     return packages
 
 
-def _about(packages: PackageFolder) -> str:
+def _about(packages: Packages) -> str:
     names = ", ".join(packages.installed) or "all are in the environment"
-    how = "" if packages.is_new else " (already there)"
-    return f"{names}{how}" + (
-        f"; replaces {', '.join(packages.replaces)}" if packages.replaces else ""
-    )
+    replaced = f"; replaces {', '.join(packages.replaces)}" if packages.replaces else ""
+    return f"{names}{'' if packages.is_new else ' (already there)'}{replaced}"
 
 
 def in_worker() -> None:
@@ -260,11 +256,9 @@ class _Installation:
     have: Mapping[str, str]
     is_stopped: Callable[[], bool]
 
-    def into(self, folder: Path) -> PackageFolder:
+    def into(self, folder: Path) -> Packages:
         items, replaces = self._missing()
-        if fixed := [
-            replacement for replacement in replaces if replacement.split()[0] in _NEVER_REPLACED
-        ]:
+        if fixed := [text for text in replaces if text.split()[0] in _NEVER_REPLACED]:
             raise MissingDependencyError(
                 f"{self.request.text} would replace {fixed[0]}, with which the cluster runs.",
                 remedy="choose versions that work with it",
@@ -274,11 +268,10 @@ class _Installation:
         if items:
             self._install(items, target)
         names = tuple(f"{item['metadata']['name']} {item['metadata']['version']}" for item in items)
-        mark = {"installed": names, "replaces": replaces}
-        (target / _MARK).write_text(json.dumps(mark))
+        (target / _MARK).write_text(json.dumps({"installed": names, "replaces": replaces}))
         shutil.rmtree(folder, ignore_errors=True)
         target.rename(folder)
-        return PackageFolder(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
+        return Packages(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
 
     def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return what is not installed, as pip reports it, and what of it replaces another."""
@@ -480,14 +473,13 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _read_packages(folder: Path) -> PackageFolder | None:
+def _read_packages(folder: Path) -> Packages | None:
     try:
         mark = json.loads((folder / _MARK).read_text())
     except (OSError, ValueError):
         return None
-    return PackageFolder(
-        folder=folder, installed=tuple(mark["installed"]), replaces=tuple(mark["replaces"])
-    )
+    installed, replaces = tuple(mark["installed"]), tuple(mark["replaces"])
+    return Packages(folder=folder, installed=installed, replaces=replaces)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.driver.packages import (
-    PackageFolder,
     PackageRequest,
+    Packages,
     Stopped,
     _key,
     install,
@@ -63,13 +63,13 @@ def wanted(workspace: Path, *packages: str, more: str = "") -> PackageRequest:
     return PackageRequest(packages=packages, requirements="more.txt")
 
 
-def found(laid: PackageFolder, code: str) -> str:
+def found(laid: Packages, code: str) -> str:
     """What a program prints that finds the packages as a run's does."""
     program = "\n".join(
         [
             "from pathlib import Path",
-            "from llmops_kernel.driver.packages import PackageFolder, use",
-            f"use(PackageFolder(folder=Path({str(laid.folder)!r}), replaces={laid.replaces!r}))",
+            "from llmops_kernel.driver.packages import Packages, use",
+            f"use(Packages(folder=Path({str(laid.folder)!r}), replaces={laid.replaces!r}))",
             textwrap.dedent(code),
         ]
     )
@@ -182,7 +182,7 @@ def test_what_pip_says_is_the_error(
 
 def test_two_processes_install_once(workspace: Path, tmp_path: Path) -> None:
     asked = wanted(workspace, "llmops-extra")
-    laid: list[PackageFolder] = []
+    laid: list[Packages] = []
     threads = [
         threading.Thread(
             target=lambda: laid.append(install(asked, tmp_path / "p", workspace=workspace))
@@ -240,9 +240,9 @@ def test_children_find_the_packages_behind_what_they_had(
     (tmp_path / ".llmops-packages.json").write_text(json.dumps({"installed": [], "replaces": []}))
     monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}/b")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    use(PackageFolder(folder=tmp_path))
+    use(Packages(folder=tmp_path))
     assert os.environ["PYTHONPATH"].split(os.pathsep) == ["/a", "/b", str(tmp_path)]
     assert sys.path[-1] == str(tmp_path)
-    use(PackageFolder(folder=tmp_path, replaces=("a 1 by 2",)))
+    use(Packages(folder=tmp_path, replaces=("a 1 by 2",)))
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
     assert sys.path[0] == str(tmp_path)

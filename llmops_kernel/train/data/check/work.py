@@ -18,7 +18,7 @@ from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.preview.light import needs_torch
 from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
-from llmops_kernel.train.data.preview.work import SourceInspection, SourceInspector, hooks_of, light
+from llmops_kernel.train.data.preview.work import Inspection, SourceInspector, hooks_of, light
 from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
@@ -158,9 +158,7 @@ def _named(data: DataConfig) -> Iterator[_NamedSource]:
         yield _NamedSource("data.eval", data.eval, data, is_eval=True)
 
 
-def _inspected(
-    check: _Check, inspector: SourceInspector, item: _NamedSource
-) -> SourceInspection | None:
+def _inspected(check: _Check, inspector: SourceInspector, item: _NamedSource) -> Inspection | None:
     check.progress(f"Reading rows of {item.source}")
     try:
         request = (

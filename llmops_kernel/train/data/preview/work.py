@@ -60,7 +60,7 @@ from llmops_kernel.train.model.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
-class SourceInspection:
+class Inspection:
     """A source whose rows were read, formatted and tokenised."""
 
     reader: Reader
@@ -97,7 +97,7 @@ class SourceInspector:
         self._config, self._roots = config, (workspace,)
         self._hooks, self._tokenizer, self._rows = hooks, tokenizer, rows
 
-    def inspect(self, data: DataConfig, request: RowRequest) -> SourceInspection:
+    def inspect(self, data: DataConfig, request: RowRequest) -> Inspection:
         """Read, format and tokenise some rows. Raises DataError, HookError."""
         seed, most = self._config.seed, self._rows
         read = sample(request, count=most, seed=seed)
@@ -105,14 +105,14 @@ class SourceInspector:
         compared = spread(len(read.rows), max(MOST_COMPARED, most), seed)
         rows = _formatted(reader, [read.rows[index] for index in compared], request)
         if self._tokenizer is None:
-            return SourceInspection(reader, rows, [], read, request)
+            return Inspection(reader, rows, [], read, request)
         is_sample = bool(read.where) or len(rows) > most
         measurements = measured(
             reader, rows, count=most, seed=seed, is_sample=is_sample, broken=request.broken
         )
         if not measurements:
             raise _all_broken(request)
-        return SourceInspection(reader, rows, measurements, read, request)
+        return Inspection(reader, rows, measurements, read, request)
 
     def reader(self, data: DataConfig, request: RowRequest) -> Reader:
         return Reader(request.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
@@ -182,10 +182,8 @@ class Preview:
     def all(self) -> DataPreview:
         """Return the figures of all sources, and some rows. Raises DataError, HookError."""
         config, data = self._config, self._config.data
-        train = [
-            self._inspector.inspect(section, self._inspector.training_rows(section))
-            for section in self._sources()
-        ]
+        inspector = self._inspector
+        train = [inspector.inspect(part, inspector.training_rows(part)) for part in self._sources()]
         held_out = self._inspect("eval") if data.eval is not None else None
         report, of_epoch = self._training_report(train)
         trained = [row for inspection in train for row in inspection.rows]
@@ -215,15 +213,13 @@ class Preview:
         data = self._config.data
         return [data.of(source) for source in data.sources]
 
-    def _training_report(self, train: Sequence[SourceInspection]) -> tuple[SourceReport, Epoch]:
+    def _training_report(self, train: Sequence[Inspection]) -> tuple[SourceReport, Epoch]:
         config = self._config
         if config.data.is_mixture:
             report = together(config, train)
             return report, mixed_epoch(config, train, report)
         report = train[0].report(config.data.max_length)
-        lengths = [
-            length for measurement in train[0].measurements for length in measurement.sequences
-        ]
+        lengths = [length for row in train[0].measurements for length in row.sequences]
         return report, epoch(config, report, lengths)
 
     def _leaks(self, trained: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
@@ -232,7 +228,7 @@ class Preview:
         return result.model_copy(update={"pairs": []}) if self._config.data.is_mixture else result
 
     def _shown_rows(
-        self, train: Sequence[SourceInspection], held_out: SourceInspection | None
+        self, train: Sequence[Inspection], held_out: Inspection | None
     ) -> list[ShownRow]:
         """Return the first rows, and others from all over the side that is shown."""
         if self._job.side == "eval":
@@ -249,7 +245,7 @@ class Preview:
             for row in self._rows_of(source, count)
         ]
 
-    def _rows_of(self, source: SourceInspection, count: int) -> list[ShownRow]:
+    def _rows_of(self, source: Inspection, count: int) -> list[ShownRow]:
         indices = spread(len(source.rows), count, self._config.seed)
         rows = []
         for index in [0, *indices[1:]][:count]:
@@ -260,7 +256,7 @@ class Preview:
                     raise  # Else it is counted among those that the run leaves out.
         return rows
 
-    def _inspect(self, side: Side) -> SourceInspection:
+    def _inspect(self, side: Side) -> Inspection:
         return self._inspector.inspect(self._config.data, self._request(side))
 
     def _request(self, side: Side) -> RowRequest:
@@ -336,7 +332,7 @@ def light(job: PreviewJob, config: TrainingConfig) -> AbstractContextManager[Non
     return without_torch() if is_light else nullcontext()
 
 
-def _named(row: ShownRow, source: SourceInspection) -> ShownRow:
+def _named(row: ShownRow, source: Inspection) -> ShownRow:
     """Return a row of one of several sources with the name of its source."""
     number = "" if row.number is None else f", row {row.number:,}"
     return row.model_copy(update={"number": None, "where": f"{source.request.source}{number}"})
@@ -362,7 +358,7 @@ _MOST_ROWS = 20_000
 """Rows that stand for an epoch, where not all were tokenised."""
 
 
-class InspectedSource(Protocol):
+class Inspected(Protocol):
     """A source that was looked at."""
 
     @property
@@ -398,7 +394,7 @@ class _Part:
         return round(exact(self.source.weight) * self.report.num_tokens * total / seen)
 
 
-def together(config: TrainingConfig, inspected: Sequence[InspectedSource]) -> SourceReport:
+def together(config: TrainingConfig, inspected: Sequence[Inspected]) -> SourceReport:
     """Return the figures of all rows that were looked at; row numbers say nothing here."""
     data = config.data
     reports = [inspection.report(data.max_length) for inspection in inspected]
@@ -411,21 +407,16 @@ def together(config: TrainingConfig, inspected: Sequence[InspectedSource]) -> So
         is_estimate=any(each.is_estimate for each in reports),
         where="from all sources" if is_sample else "",
     )
-    rows = [
-        replace(row, source_row=replace(row.source_row, number=None))
-        for inspection in inspected
-        for row in inspection.rows
-    ]
-    measurements = [
-        replace(row, number=None) for inspection in inspected for row in inspection.measurements
-    ]
+    rows = [row for each in inspected for row in each.rows]
+    rows = [replace(row, source_row=replace(row.source_row, number=None)) for row in rows]
+    measurements = [replace(row, number=None) for each in inspected for row in each.measurements]
     report = source_report(data.train_words, sample, rows, measurements, max_length=data.max_length)
     broken = [f"{each.source}: {text}" for each in reports for text in each.broken]
     number = sum(each.num_broken for each in reports)
     return report.model_copy(update={"num_broken": number, "broken": broken[:3]})
 
 
-def shares(config: TrainingConfig, inspected: Sequence[InspectedSource]) -> list[SourceShare]:
+def shares(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[SourceShare]:
     """Return what each source is of an epoch."""
     parts = _parts(config, inspected)
     rows, tokens = ([getattr(part, name) for part in parts] for name in ("rows", "tokens"))
@@ -453,7 +444,7 @@ def _share(part: int | None, all_parts: Sequence[int | None]) -> float | None:
 
 
 def mixed_epoch(
-    config: TrainingConfig, inspected: Sequence[InspectedSource], totals: SourceReport
+    config: TrainingConfig, inspected: Sequence[Inspected], totals: SourceReport
 ) -> Epoch:
     """Return what one pass over all sources is. `totals`: their figures together."""
     parts = _parts(config, inspected)
@@ -494,7 +485,7 @@ def _stand_in(
     return totals.model_copy(update=update)
 
 
-def _parts(config: TrainingConfig, inspected: Sequence[InspectedSource]) -> list[_Part]:
+def _parts(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[_Part]:
     return [
         _Part(
             source,
