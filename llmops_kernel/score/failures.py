@@ -62,7 +62,7 @@ class Refusals:
 
     def __init__(self, *, output: str) -> None:
         """Count refusals. `output`: its place, whose column `error` has the error of each row."""
-        self._where = output
+        self._output = output
         self._reason = ""
         self._rows = self._refused = 0
         self._is_over = False
@@ -80,7 +80,7 @@ class Refusals:
             raise RunError(
                 f"None of the first {self._rows:,} rows could be scored, all for one reason:"
                 f" {_shown(self._reason)}",
-                remedy=_remedy(self._reason, self._where),
+                remedy=_remedy(self._reason, self._output),
             )
 
 

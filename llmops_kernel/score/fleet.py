@@ -65,7 +65,7 @@ class Fleet:
         self._scaling = Scaling(max_replicas, parts_at_once=PARTS_AT_ONCE, now_s=now_s)
         self._loading: list[Replica] = []
         self.ready: list[Replica] = []
-        self._begun_s = self._looked_s = now_s
+        self._begun_s = self._polled_s = now_s
         self._asked_others = self._warned = False
         for index in range(replicas):
             self._start(index)
@@ -106,8 +106,8 @@ class Fleet:
 
     def _find_replaced(self) -> None:
         """Find engines that left and were started again by their scorers, as other actors."""
-        if time.monotonic() - self._looked_s >= _POLL_S:
-            self._looked_s = time.monotonic()
+        if time.monotonic() - self._polled_s >= _POLL_S:
+            self._polled_s = time.monotonic()
             for replica in self.ready:
                 replica.engine = (
                     standing_replica(self._setup.deployment, replica.index) or replica.engine

@@ -308,7 +308,7 @@ class AnswerSource:
         self._find = find
         self._engine = find()
         self._chunk_rows = chunk_rows
-        self._counted = on_answers
+        self._on_answers = on_answers
         self._is_cancelled = is_cancelled
         self._caller = caller
 
@@ -415,7 +415,7 @@ class AnswerSource:
         for n, answer in enumerate(answers):
             answer.id = chunk.first + n
             results[answer.id] = answer
-        self._counted(answers)
+        self._on_answers(answers)
 
 
 def _died() -> Answer:

@@ -126,14 +126,14 @@ class Scoring:
     def _setup(self, columns: Any) -> ScorerSetup:
         import ray
 
-        room = capacity_of(self._spec)
-        is_one = len(ray.nodes()) == 1 and not room.grows
+        capacity = capacity_of(self._spec)
+        is_one = len(ray.nodes()) == 1 and not capacity.grows
         self._report.phase("model", "begin")
         adapter = adapter_folder(self._spec, self._config.model.adapter)
         choice = engine_choice(
             self._spec,
             self._config,
-            num_gpus=room.total.get("GPU", 0),
+            num_gpus=capacity.total.get("GPU", 0),
             num_nodes=len(ray.nodes()),
             score_python=python_of(self._spec.cache_root),
         )

@@ -49,7 +49,7 @@ class Keeper:
     _started_s: float = 0.0
     _is_ready: bool = False
     _ready_s: float = 0.0
-    _asked_s: float = 0.0
+    _status_s: float = 0.0
     _progress: Progress | None = None
     _tries: int = 0
     _deaths: int = 0
@@ -111,8 +111,8 @@ class Keeper:
             self._check_start()
         elif not self.folder.socket.exists():
             self._replace("its socket was gone")
-        elif time.time() - self._asked_s > _STATUS_EVERY_S:
-            self._asked_s = time.time()
+        elif time.time() - self._status_s > _STATUS_EVERY_S:
+            self._status_s = time.time()
             progress = Progress(self._server.pid, with_children=False)
             self._on_status(ask(self.folder, timeout_s=self.limits.answer_s), progress)
 
@@ -161,7 +161,7 @@ class Keeper:
                 self._give_up(report["problem"])
                 return
             self._is_ready, self._ready_s = True, time.monotonic()
-            self._asked_s, self._tries = time.time(), 0
+            self._status_s, self._tries = time.time(), 0
             self.folder.write_state("ready", keeper_pid=os.getpid())
             self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
         elif why := self._hangs():
@@ -171,7 +171,7 @@ class Keeper:
     def _hangs(self) -> str:
         """Return why a server that starts will not become ready; empty while it makes progress."""
         assert self._progress is not None
-        if self._progress.looked_s > time.monotonic() - _MEASURE_S:
+        if self._progress.checked_s > time.monotonic() - _MEASURE_S:
             return ""
         used_s = self._progress.look()
         if used_s > self.limits.start_cpu_s:

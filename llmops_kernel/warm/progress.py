@@ -44,22 +44,22 @@ class Progress:
     def __init__(self, pid: int, *, with_children: bool) -> None:
         self._pid, self._with_children = pid, with_children
         self._begin_s = self._seen_s = _used_s(self._stats())
-        self.looked_s = self._grew_s = time.monotonic()
+        self.checked_s = self._grew_s = time.monotonic()
 
     def look(self) -> float:
         """Return the processor seconds used since this object was made."""
-        self.looked_s = time.monotonic()
+        self.checked_s = time.monotonic()
         stats = self._stats()
         used_s = _used_s(stats)
         waits_for_its_turn = any(stat.state == "R" for stat in stats)
         if used_s - self._seen_s >= _LEAST_S or waits_for_its_turn:
-            self._seen_s, self._grew_s = used_s, self.looked_s
+            self._seen_s, self._grew_s = used_s, self.checked_s
         return used_s - self._begin_s
 
     @property
     def stalled_s(self) -> float:
         """Return the time without progress, at the last look."""
-        return self.looked_s - self._grew_s
+        return self.checked_s - self._grew_s
 
     def _stats(self) -> list[_Stat]:
         stat = _stat(self._pid)

@@ -69,7 +69,7 @@ class Server:
         self._callers: dict[int, _Caller] = {}  # By child pid.
         self._waiting: list[_Caller] = []  # Callers without a child.
         self._trials: dict[int, tokenizer_cache.TokenizerRequest] = {}  # By child pid.
-        self._look_s = 0.0
+        self._check_s = 0.0
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
@@ -88,9 +88,9 @@ class Server:
                 birth = key.data(key.fileobj)
                 if birth is not None:
                     return birth  # type: ignore[no-any-return]
-            if time.monotonic() > self._look_s:
+            if time.monotonic() > self._check_s:
                 tokenizer_cache.drop_if_short()
-                self._look_s = time.monotonic() + _POLL_S
+                self._check_s = time.monotonic() + _POLL_S
         return None
 
     def _watch_signals(self) -> None:

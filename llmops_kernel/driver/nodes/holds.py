@@ -38,18 +38,20 @@ class NodeHolds:
 
     def __init__(self, emit: Callable[[Event], object]) -> None:
         self._emit = emit
-        self._own: Node | None = None
+        self._driver_node: Node | None = None
         self._held: set[Node] = set()
         self._ended_s: dict[Node, float] = {}
 
     def begin(self, driver_node: Node) -> None:
         """Journal that the driver's node is held, from the start of the driver to its end."""
-        self._own = driver_node
+        self._driver_node = driver_node
         self._write(driver_node, "begin", since_s=driver_times()[0])
 
     def use(self, nodes: Iterable[Node], *, since_s: float = 0.0) -> None:
         """Journal the other nodes that are held from now on, or from `since_s` (Unix)."""
-        current = {node for node in nodes if self._own is None or node[0] != self._own[0]}
+        current = {
+            node for node in nodes if self._driver_node is None or node[0] != self._driver_node[0]
+        }
         for node in sorted(current - self._held):
             # Not before its last end, which would close this hold too.
             self._write(node, "begin", since_s=max(since_s, self._ended_s.get(node, 0.0)))

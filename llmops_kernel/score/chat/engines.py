@@ -93,11 +93,11 @@ class Engines:
 
     def __init__(self, *, stopped: Callable[[], bool], warn: Callable[[str, str], None]) -> None:
         self._stopped, self._warn = stopped, warn
-        self._there = standing()
+        self._standing = standing()
         self._caller = uuid.uuid4().hex
 
     def is_standing(self, deployment: Deployment) -> bool:
-        return deployment.name(0) in self._there
+        return deployment.name(0) in self._standing
 
     def fit(self, deployments: Sequence[Deployment]) -> bool:
         """Return whether all can be loaded at once, after idle engines of others have left."""

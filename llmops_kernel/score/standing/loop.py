@@ -25,7 +25,7 @@ class _Batch:
     targets: Sequence[str]
     rows: Sequence[int]
     answers: list[Answer | None] = field(default_factory=list)
-    left: int = 0
+    remaining: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Rows that have an answer, their prompt tokens and output tokens."""
     done: threading.Event = field(default_factory=threading.Event)
@@ -157,7 +157,7 @@ class EngineLoop:
             batch = _Batch(
                 self._next_id, job, prompts, targets, numbers, parts=parts, caller=caller
             )
-            batch.answers, batch.left = [None] * count, count
+            batch.answers, batch.remaining = [None] * count, count
             self._next_id += count
             if count:
                 self._inbox.append(batch)
@@ -237,8 +237,8 @@ class EngineLoop:
         batch.answers[answer.id] = answer
         for n, amount in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
             batch.counts[n] += amount
-        batch.left -= 1
-        if not batch.left:
+        batch.remaining -= 1
+        if not batch.remaining:
             batch.finish()
 
     def _forget(self, batch: _Batch) -> None:

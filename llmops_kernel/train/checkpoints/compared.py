@@ -77,7 +77,7 @@ class Comparison:
     trained: Trained
     origin: Origin
     context: WorkerContext
-    where: torch.device
+    device: torch.device
     autocast: Any
     """Returns the context in which the model was asked."""
     memory: Callable[[], Iterable[tuple[int, int]]] = memory
@@ -89,14 +89,14 @@ class Comparison:
         `merged_from`: the adapter's folder, of merged weights.
         """
         begin = time.perf_counter()
-        place = None if self.trained.why_not else self._place()
-        if place is None:
+        device = None if self.trained.why_not else self._pick_device()
+        if device is None:
             return self._not_compared(artifact, self.trained.why_not or self._no_memory())
         try:
-            model = self._loaded(folder, is_adapter=artifact == "adapter").to(place)
+            model = self._loaded(folder, is_adapter=artifact == "adapter").to(device)
             with self.autocast():
                 distance = difference(
-                    self.trained.logits, logits_of(model, self.trained.ids, place)
+                    self.trained.logits, logits_of(model, self.trained.ids, device)
                 )
         except (MemoryError, torch.OutOfMemoryError) as error:
             return self._not_compared(artifact, f"out of memory: {str(error).splitlines()[0]}")
@@ -106,7 +106,7 @@ class Comparison:
                     artifact, f"the model's own code cannot load it here: {error}"
                 )
             raise self._wrong(folder, f"it cannot be loaded: {error}", merged_from) from error
-        allowed = self._allowed(place, is_merged=merged_from is not None)
+        allowed = self._allowed(device, is_merged=merged_from is not None)
         if distance > allowed:
             raise self._wrong(
                 folder,
@@ -126,13 +126,13 @@ class Comparison:
                 return load_result(folder, self.origin.config)
             return load_model(self.origin.weights, self.origin.config, Hooks(), adapter=folder)
 
-    def _place(self) -> torch.device | None:
+    def _pick_device(self) -> torch.device | None:
         """Return where the model fits once more: beside the trained one, or in host memory."""
         needed = self.trained.num_bytes * _NEEDED
-        if self.where.type == "cuda":
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
-            if torch.cuda.mem_get_info(self.where)[0] > needed:
-                return self.where
+            if torch.cuda.mem_get_info(self.device)[0] > needed:
+                return self.device
             if self.origin.config.method.load:  # 4-bit weights are packed for this device.
                 return None
         # Where a container's limit is reached its kernel ends the process, without a word.
@@ -142,11 +142,11 @@ class Comparison:
     def _no_memory(self) -> str:
         return f"a second copy of its {self.trained.num_bytes / 1e9:,.1f} GB does not fit in memory"
 
-    def _allowed(self, place: torch.device, *, is_merged: bool) -> float:
+    def _allowed(self, device: torch.device, *, is_merged: bool) -> float:
         config = self.origin.config
         if config.model.dtype != "float32":
             return ROUNDED if is_merged else COMPUTED
-        is_exact = place == self.where and not config.performance.tf32
+        is_exact = device == self.device and not config.performance.tf32
         return EXACT if is_exact else COMPUTED
 
     def _not_compared(self, artifact: str, why: str) -> str:

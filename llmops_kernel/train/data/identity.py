@@ -41,7 +41,7 @@ class DataIdentity:
         self._data = data
         self._source = source
         self._is_formatted = is_formatted
-        self._known: dict[str, Any] | None = None
+        self._cached_identity: dict[str, Any] | None = None
 
     def write(self, checkpoint: Path) -> None:
         """Add it to a checkpoint that is not marked complete yet. Rank 0 calls it."""
@@ -71,9 +71,9 @@ class DataIdentity:
         )
 
     def _identity(self) -> dict[str, Any]:
-        if self._known is None:
-            self._known = identity(self._data, is_formatted=self._is_formatted)
-        return self._known
+        if self._cached_identity is None:
+            self._cached_identity = identity(self._data, is_formatted=self._is_formatted)
+        return self._cached_identity
 
 
 def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:

@@ -47,17 +47,17 @@ class RowCount:
             unit = f"{unit} of the first of {context.world_size} workers"
         self._context, self._total, self._unit = context, total, unit
         self._done, self._clock = 0, clock
-        self._begun_s = self._told_s = clock()
+        self._begun_s = self._reported_s = clock()
         self._tell(self._begun_s)
 
     def add(self, rows: int) -> None:
         self._done += rows
         now_s = self._clock()
-        if now_s - self._told_s >= _COUNT_EVERY_S:
+        if now_s - self._reported_s >= _COUNT_EVERY_S:
             self._tell(now_s)
 
     def _tell(self, now_s: float) -> None:
-        self._told_s = now_s
+        self._reported_s = now_s
         seconds = now_s - self._begun_s
         rate = {"per_second": self._done / seconds} if self._done and seconds > 0 else {}
         self._context.emit(

@@ -21,14 +21,14 @@ LENGTHS = (512, 2048)
 @dataclass(frozen=True)
 class Count:
     work: ModelWork
-    counted: float
+    by_modules: float
     """FLOPs of a sequence by the modules, at the length where the counts differ most."""
     executed: float
     """FLOPs by PyTorch's FlopCounterMode."""
 
     @property
     def agrees(self) -> bool:
-        return abs(self.counted - self.executed) <= TOLERANCE * self.executed
+        return abs(self.by_modules - self.executed) <= TOLERANCE * self.executed
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class StepFlops:
         if count is None:
             return WarningEvent(message=f"{message}: {self._problem}.", remedy=_DASH)
         return WarningEvent(
-            message=f"{message}: its modules multiply {count.counted / 1e9:,.4g} GFLOPs for a"
+            message=f"{message}: its modules multiply {count.by_modules / 1e9:,.4g} GFLOPs for a"
             f" sequence where PyTorch counts {count.executed / 1e9:,.4g}, more than"
             f" {TOLERANCE:.1%} apart. Neither number is used.",
             remedy=_DASH,

@@ -259,7 +259,7 @@ _MOST_THREADS = 8
 class _Block:
     source: int
     """Address in the memory of the host."""
-    at: int
+    offset: int
     """Place in the buffer, bytes."""
     size: int
     target: torch.Tensor
@@ -300,7 +300,9 @@ def _copy(targets: dict[int, torch.Tensor], *, threads: int, is_gpu: bool) -> No
             # The copying gives up the interpreter's lock.
             list(pool.map(partial(_fill, buffer.data_ptr()), blocks))
             for block in blocks:
-                block.target.copy_(buffer[block.at : block.at + block.size], non_blocking=True)
+                block.target.copy_(
+                    buffer[block.offset : block.offset + block.size], non_blocking=True
+                )
             if event is not None:
                 event.record()
     if is_gpu:  # The buffers, and the file that was mapped, can go.
@@ -308,7 +310,7 @@ def _copy(targets: dict[int, torch.Tensor], *, threads: int, is_gpu: bool) -> No
 
 
 def _fill(buffer: int, block: _Block) -> None:
-    ctypes.memmove(buffer + block.at, block.source, block.size)
+    ctypes.memmove(buffer + block.offset, block.source, block.size)
 
 
 def _loads(targets: dict[int, torch.Tensor]) -> Iterator[list[_Block]]:

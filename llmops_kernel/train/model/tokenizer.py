@@ -125,12 +125,12 @@ class KeepAfterFirstStep(TrainerCallback):
     """Has it loaded while the model trains: before, it would take a core from the run."""
 
     def __init__(self, tokenizer: KeptTokenizer) -> None:
-        self._kept: KeptTokenizer | None = tokenizer
+        self._tokenizer: KeptTokenizer | None = tokenizer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._kept is not None:
-            self._kept.keep()
-        self._kept = None
+        if self._tokenizer is not None:
+            self._tokenizer.keep()
+        self._tokenizer = None
 
 
 def _request(

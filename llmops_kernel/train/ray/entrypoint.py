@@ -44,7 +44,7 @@ class Driver:
         self._stop = threading.Event()
         self._report: DriverReport
         self._queue: QueueWatch
-        self._room: ClusterCapacity
+        self._capacity: ClusterCapacity
         self._workers = 0  # until they are asked for
 
     def run(self) -> int:
@@ -57,8 +57,8 @@ class Driver:
 
         last_lines = LastLines()
         ray.init(log_to_driver=True, configure_logging=False)
-        self._room = capacity_of(self._spec)
-        if len(ray.nodes()) == 1 and not self._room.grows:
+        self._capacity = capacity_of(self._spec)
+        if len(ray.nodes()) == 1 and not self._capacity.grows:
             # One process less: a single node would not survive a preemption anyway.
             os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
@@ -128,7 +128,7 @@ class Driver:
             from llmops_kernel.train.ray.trainer import make_trainer
             from llmops_kernel.train.ray.worker import run_worker
 
-        request = resources(config, self._room)
+        request = resources(config, self._capacity)
         check_device(config, use_gpu=request.use_gpu)
         for hint in config.advice():
             self._report.warn(f"{hint.path}: {hint.message}.", hint.suggestion)

@@ -23,25 +23,25 @@ class Resources:
     remedy: str = ""
 
 
-def resources(config: TrainingConfig, room: ClusterCapacity) -> Resources:
+def resources(config: TrainingConfig, capacity: ClusterCapacity) -> Resources:
     """Return what a worker requests. Raises ClusterError if even the idle cluster is too small."""
-    parallelism, total = config.parallelism, room.total
+    parallelism, total = config.parallelism, capacity.total
     gpus = total.get("GPU", 0)
     use_gpu = gpus > 0 if parallelism.use_gpu == "auto" else bool(parallelism.use_gpu)
     per_worker = {"CPU": parallelism.cpus_per_worker or 1.0}
     if use_gpu:
         per_worker["GPU"] = 1.0
     short = [
-        f"{amount * parallelism.num_workers:g} {name} are requested, {room.has(name)}"
+        f"{amount * parallelism.num_workers:g} {name} are requested, {capacity.has(name)}"
         for name, amount in per_worker.items()
         if amount * parallelism.num_workers > total.get(name, 0)
     ]
     if short:
         raise ClusterError(
             f"{parallelism.num_workers} workers do not fit on the cluster: {'; '.join(short)}.",
-            remedy=f"lower parallelism.num_workers (or cpus_per_worker), or {room.remedy}",
+            remedy=f"lower parallelism.num_workers (or cpus_per_worker), or {capacity.remedy}",
         )
-    return _with_waiting(use_gpu, per_worker, parallelism.num_workers, grows=room.grows)
+    return _with_waiting(use_gpu, per_worker, parallelism.num_workers, grows=capacity.grows)
 
 
 def _with_waiting(

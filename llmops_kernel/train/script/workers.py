@@ -96,10 +96,10 @@ class WorkersDriver:
     def _needs(self) -> Needs:
         import ray
 
-        room = capacity_of(self._spec)
-        request = needs(self._config, room=room, free=ray.available_resources())
+        capacity = capacity_of(self._spec)
+        request = needs(self._config, capacity=capacity, free=ray.available_resources())
         if request.warning and free_idle():
-            request = needs(self._config, room=room, free=ray.available_resources())
+            request = needs(self._config, capacity=capacity, free=ray.available_resources())
         if request.problem:
             raise ClusterError(request.problem, remedy=request.remedy)
         return request
@@ -328,13 +328,13 @@ class Needs:
     remedy: str = ""
 
 
-def needs(config: ScriptConfig, *, room: ClusterCapacity, free: Mapping[str, float]) -> Needs:
+def needs(config: ScriptConfig, *, capacity: ClusterCapacity, free: Mapping[str, float]) -> Needs:
     """Compare what the workers ask for with the cluster's resources and with what is free."""
-    workers, resources, total = config.workers or 1, config.resources, room.total
+    workers, resources, total = config.workers or 1, config.resources, capacity.total
     gpus = (1.0 if total.get("GPU", 0) > 0 else 0.0) if resources.gpus == "auto" else resources.gpus
     requested = {"CPU": resources.cpus * workers, "GPU": gpus * workers}
     short = [
-        f"they request {amount:g} {name}, {room.has(name)}"
+        f"they request {amount:g} {name}, {capacity.has(name)}"
         for name, amount in requested.items()
         if amount > total.get(name, 0)
     ]
@@ -343,7 +343,7 @@ def needs(config: ScriptConfig, *, room: ClusterCapacity, free: Mapping[str, flo
             resources.cpus,
             gpus,
             problem=f"{workers} workers do not fit on the cluster: {'; '.join(short)}.",
-            remedy=f"lower num_workers or resources, or {room.remedy}",
+            remedy=f"lower num_workers or resources, or {capacity.remedy}",
         )
     busy = [
         f"{free.get(name, 0):g} of {amount:g} {name} free"

@@ -182,7 +182,7 @@ class _SourceCursor:
         self._walk, self._source = walk, source
         self._windows = walk.windows_of(epoch)
         self._loaded: list[PartRows] | None = None
-        self._chosen: Sequence[int] | None = None
+        self._order: Sequence[int] | None = None
         self.next = 0
         """Number of the next row in its window."""
         self.span: Span | None = None
@@ -201,15 +201,15 @@ class _SourceCursor:
         assert span is not None
         if self._loaded is None:
             self._loaded = self._walk.load(span.window)
-        if self._chosen is None:
-            self._chosen = self._walk.chosen(span)
-        piece, number = span.place(self._chosen[self.next])
+        if self._order is None:
+            self._order = self._walk.chosen(span)
+        piece, number = span.place(self._order[self.next])
         part = span.window.pieces[piece].part
         return Located(self._loaded[piece], number, part, position, self._source)
 
     def _open(self) -> None:
         self.span, self.next = None, 0
-        self._loaded = self._chosen = None  # Before the next window is read.
+        self._loaded = self._order = None  # Before the next window is read.
         for window, share in self._windows:
             span, loaded = self._walk.opened(window, share)
             if span.count:
@@ -285,7 +285,7 @@ class Tracker:
     def split(self, num_rows: int) -> tuple[int, ...]:
         """Return how many of the worker's first `num_rows` rows are of each source."""
         self._go_to(num_rows)
-        return tuple(self._count(source) for source in range(len(self._at)))
+        return tuple(self._count(source) for source in range(len(self._positions)))
 
     def epoch_at(self, num_rows: int) -> float:
         """Return the epochs that are done after so many rows, with their fraction."""
@@ -302,13 +302,13 @@ class Tracker:
         num = len(self._spans())
         self._position = self._epoch = 0
         self._last = 0.0
-        self._at = [(0, 0)] * num
+        self._positions = [(0, 0)] * num
         """Window of each source, and rows that were taken of it."""
         self._entering: list[int] = list(range(num))
         self._turns = Turns(self._keys_of(0))
 
     def _count(self, source: int) -> int:
-        number, row = self._at[source]
+        number, row = self._positions[source]
         spans = self._spans()[source]
         return spans[number].start + row if number < len(spans) else self._end_of(source)
 
@@ -339,11 +339,11 @@ class Tracker:
         self._epoch += 1
         self._last = 0.0
         for source, spans in enumerate(self._spans()):
-            number = self._at[source][0]
+            number = self._positions[source][0]
             while number < len(spans) and spans[number].window.epoch < self._epoch:
                 number += 1
-            self._at[source] = (number, 0)
-        self._entering = list(range(len(self._at)))
+            self._positions[source] = (number, 0)
+        self._entering = list(range(len(self._positions)))
         self._turns = Turns(self._keys_of(self._epoch))
 
     def _step(self) -> None:
@@ -355,19 +355,19 @@ class Tracker:
             self._next_epoch()
             return
         self._last, source = turn
-        number, row = self._at[source]
-        self._at[source] = (number, row + 1)
+        number, row = self._positions[source]
+        self._positions[source] = (number, row + 1)
         self._position += 1
         # Not yet: its next window may not be open.
         self._entering.append(source)
 
     def _enter(self, source: int) -> None:
-        number, row = self._at[source]
+        number, row = self._positions[source]
         spans = self._spans()[source]
         while number < len(spans) and row >= spans[number].count:
             if number + 1 == len(spans) or spans[number + 1].window.epoch > self._epoch:
                 return  # It has no more rows in this epoch.
             number, row = number + 1, 0
         if number < len(spans) and spans[number].window.epoch == self._epoch:
-            self._at[source] = (number, row)
+            self._positions[source] = (number, row)
             self._turns.enter(source, spans[number], row)
