@@ -120,7 +120,7 @@ def install(
     workspace: Path,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Packages:
-    """Install what is wanted below `root`, unless it is there; another process may be at it.
+    """Install the requested packages below `root`, unless it is done; another process may be at it.
 
     Raises MissingDependencyError with pip's last lines, and Stopped.
     """
@@ -274,7 +274,7 @@ class _Installation:
         return Packages(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
 
     def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return what is not installed, as pip reports it, and what of it replaces another."""
+        """Return the missing packages as pip reports them, and those that replace a version."""
         constraints = self.scratch / "constraints.txt"
         fixed = (f"{name}=={version}" for name, version in self.have.items())
         constraints.write_text("\n".join(fixed))

@@ -127,7 +127,7 @@ def _origin(facts: CardFacts) -> dict[str, Any]:
 
 
 def _missing(facts: CardFacts) -> str:
-    """Say what is not known, instead of leaving it out."""
+    """Name the facts that are unknown, instead of leaving them out."""
     gaps = {
         "the license of the data": True,
         "the git revision": not facts.git,

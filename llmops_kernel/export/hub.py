@@ -17,7 +17,7 @@ from llmops_kernel.version import VERSION
 
 
 def write_hub(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
-    """Write the folder, then upload it. The target is looked at first."""
+    """Write the folder, then upload it. The target is checked first."""
     target = _Hub(job) if job.repo else _Url(job)
     target.check()
     notes: tuple[str, ...] = ("Adapter only: it needs its base model.",)

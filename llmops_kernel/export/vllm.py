@@ -70,7 +70,7 @@ def write_vllm(job: ExportJob, located: Located, folder: Path, progress: Progres
 def write_served(
     job: ExportJob, located: Located, folder: Path, progress: Progress
 ) -> EngineArguments:
-    """Write merged weights, or the adapter beside its base; return what an engine is told."""
+    """Write merged weights, or the adapter beside its base; return the engine's arguments."""
     common: dict[str, Any] = {"trust_remote_code": job.source.trust_remote_code}
     if not (job.keep_adapter and located.is_adapter):
         notes = write_merged(job, located, folder, progress)

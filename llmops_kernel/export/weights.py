@@ -197,7 +197,7 @@ _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 def write_merged(
     job: ExportJob, located: Located, folder: Path, progress: Progress
 ) -> tuple[str, ...]:
-    """Write model, tokenizer and card; return what is to be said about the weights."""
+    """Write model, tokenizer and card; return notes about the weights."""
     merged = merge(job, located, progress)
     save(merged, folder, progress)
     check = check_saved(job, merged, folder, progress)

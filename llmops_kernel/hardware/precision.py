@@ -87,7 +87,7 @@ def cpu_facts(cpuinfo: Path = _CPUINFO, *, environ: Mapping[str, str] = os.envir
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> dict[str, str]:
-    """Return what Linux says of the first processor; empty where it says nothing."""
+    """Return the first processor's entry in /proc/cpuinfo; empty if there is none."""
     facts: dict[str, str] = {}
     try:
         with cpuinfo.open() as lines:

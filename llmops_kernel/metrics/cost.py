@@ -12,7 +12,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Money and node-hours of a run; what is not known is None."""
+    """Money and node-hours of a run; unknown numbers are None."""
 
     money: float | None = None
     """In `currency`."""

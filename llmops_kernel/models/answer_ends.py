@@ -29,7 +29,7 @@ class TurnEnd:
     is_in_next_turn: bool = False
     """True if the template writes it only when another message follows, as GLM's does."""
     is_known: bool = True
-    """False where the template refused the chat that it was looked at with."""
+    """False where the template refused the chat of the check."""
 
 
 _turn_ends: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
@@ -77,7 +77,7 @@ def stop_tokens(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def stop_options(tokenizer: Any) -> dict[str, Any]:
-    """Return what `generate` is told where a turn ends with a text of several tokens."""
+    """Return arguments of `generate` where a turn ends with a text of several tokens."""
     end = turn_end(tokenizer)
     if end.token is not None or not end.text:
         return {}

@@ -32,7 +32,7 @@ from llmops_kernel.tables.parts import Plan, TableRow
 from llmops_kernel.tables.reading import divide, read_part
 
 _SAMPLED_ROWS = 200
-"""Rows that are looked at to learn the names of the metrics."""
+"""Rows that are read to learn the names of the metrics."""
 
 
 @dataclass(frozen=True)

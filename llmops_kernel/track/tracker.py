@@ -51,7 +51,7 @@ class Worker(Protocol):
     def should_stop(self) -> bool: ...
     def note_stop_request(self, step: int) -> None: ...
     def peak(self, dtype: str, device: str) -> Peak:
-        """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
+        """Return the peak of the device ("cpu", "cuda") at a dtype; called once."""
 
     def flops_of(self, model: Any) -> FlopsOf | None:
         """Count a model that no table of architectures knows; None where that cannot be done."""

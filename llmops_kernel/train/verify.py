@@ -32,7 +32,7 @@ def verify(
     """Return what will run, for the journal; takes milliseconds. Call it when the engine is ready.
 
     `is_own_model`: the hook `build_model` made the model, which may be any. Raises TrainingError on
-    all ranks alike, for what each can see of its own part. With joined rows the model is asked with
+    all ranks alike, for what each can see of its own part. With joined rows the model is run with
     a few tokens, which is a collective where its weights are sharded.
     """
     model, engine = trainer.model, strategy(config)

@@ -22,7 +22,7 @@ class EnvReads:
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
-    """Modules that looked at all variables, and for no names that we know."""
+    """Modules that iterate over all variables, in search of unknown names."""
 
     def has(self, name: str) -> bool:
         """Return True if this variable was read, or may have been."""

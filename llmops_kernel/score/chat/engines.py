@@ -49,7 +49,7 @@ class ModelTurn:
 
 
 def model_turns(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
-    """Return what each model is asked, and in which engine. Raises DataError."""
+    """Return the prompt of each model, and its engine. Raises DataError."""
     turns = []
     python = python_of(spec.cache_root)
     for model in config.models:

@@ -141,7 +141,7 @@ def _other_base(folder: str, base_name: str, model: str, detail: str) -> PromptE
 
 
 def load_error(spec: EngineSpec, error: BaseException) -> ModelError:
-    """Return what a library's exception means to whoever wrote the config."""
+    """Return a library's exception as an error about the config."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else type(error).__name__
     lower = str(error).lower()

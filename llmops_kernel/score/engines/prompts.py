@@ -14,7 +14,7 @@ from llmops_kernel.models.answer_ends import answer_ends, stop_tokens, turn_end
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
 
 MAX_CONTEXT = 4096
-"""Tokens of prompt and answer where nothing else is wanted."""
+"""Tokens of prompt and answer where the config names no limit."""
 
 NAN = (
     "the model's output is not a number (NaN); Try: model.dtype float32, or look at the adapter"
@@ -167,7 +167,7 @@ class Item:
     job: Job
     prompt: list[int]
     target: list[int] = field(default_factory=list)
-    """Tokens after the prompt whose probability is wanted."""
+    """Tokens after the prompt whose probability is returned."""
     ends: tuple[int, ...] = ()
     """Tokens that end the answer: of tokenizer, chat template, and stop texts that are tokens."""
     stop: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class Grades:
     """Rows without an answer, or whose prompt the judge could not read."""
 
     def add(self, labels: Iterable[str | None]) -> None:
-        """Count grades; None, and what is not a grade, is an ungraded row."""
+        """Count grades; None, and any text that is no grade, is an ungraded row."""
         for label in labels:
             if label in self.grades:
                 self.counts[label] = self.counts.get(label, 0) + 1

@@ -20,9 +20,9 @@ _GLOB = frozenset("*?[")
 
 
 def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
-    """Return whether to stream. Raises DataError where that is wanted of what cannot be streamed.
+    """Return whether to stream. Raises DataError if `streaming: true` and the data cannot be.
 
-    Of local data only the sizes are looked at.
+    For local data only the sizes are read.
     """
     if not isinstance(data.train, str):
         return is_mixture_streamed(
@@ -116,9 +116,9 @@ def is_mixture_streamed(
     bytes_of: BytesOf,
     large_bytes: int,
 ) -> bool:
-    """Return whether to stream. Raises DataError where that is wanted of what cannot be streamed.
+    """Return whether to stream. Raises DataError if `streaming: true` and the data cannot be.
 
-    With `streaming: auto` all sources together are looked at, and one that cannot be streamed
+    With `streaming: auto` all sources together decide, and one that cannot be streamed
     keeps the others in memory as well.
     """
     if data.streaming is True:

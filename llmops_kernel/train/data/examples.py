@@ -87,7 +87,7 @@ def formatted(
 ) -> Iterator[Row | DataError]:
     """Yield each row in its format, or what is wrong with it where such rows are left out.
 
-    What is to be said of their fields is counted in `fields`.
+    Notes on their fields are counted in `fields`.
     """
     for number, row in enumerate(rows, start=1):
         result: Row | DataError
@@ -371,7 +371,7 @@ def fit(sizes: Sequence[int], *, max_length: int) -> list[list[int]]:
         else:
             bins[index].append(example)
             free[index] -= size
-        # Bins too full for any real row are not looked at again: keeps packing near linear.
+        # Bins too full for any real row are skipped from then on: keeps packing near linear.
         while first_open < len(bins) and (free[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
     return bins

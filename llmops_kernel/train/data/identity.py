@@ -136,7 +136,7 @@ def _sha256(path: str) -> str | None:
 
 
 def differences(recorded: Identity, current: Identity, *, source: str) -> list[str]:
-    """Return what has changed, in words; empty: nothing that matters."""
+    """Describe the changes; empty: none that matters."""
     if "files" in recorded and "files" in current:
         return list(_changed_files(recorded["files"], current["files"]))
     if "files" in recorded or "files" in current:

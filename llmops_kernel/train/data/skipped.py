@@ -27,11 +27,11 @@ def skipped_warning(source: str, count: int, first: Sequence[str]) -> WarningEve
 
 
 _MOST_SHAPES = 1000
-"""Rows with other fields each are not looked at for columns any more."""
+"""Rows with other fields each are no longer searched for columns."""
 
 
 class Fields:
-    """Counts what is to be said of the fields of rows."""
+    """Counts notes on the fields of rows."""
 
     def __init__(self) -> None:
         self.uses: Counter[Use] = Counter()

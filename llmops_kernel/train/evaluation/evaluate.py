@@ -307,7 +307,7 @@ def select_samples(
 
 
 def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, str]:
-    """Return what `score_row` says of an answer; without it, whether it is the reference.
+    """Return the metrics of `score_row` for an answer; without it, whether it is the reference.
 
     A hook that fails is reported here and does not end the training: it may have been written for
     the rows of another table.

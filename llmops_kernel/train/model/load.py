@@ -291,7 +291,7 @@ def listening(model_id: str) -> Iterator[None]:
 
 
 def check_weights(model_id: str, info: Mapping[str, Any]) -> str:
-    """Return what is to be said of a model's files, by the loading info of `from_pretrained`.
+    """Return a note on a model's files, by the loading info of `from_pretrained`.
 
     Raises ModelError for weights that the files do not have, which are random.
     """

@@ -24,7 +24,7 @@ from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
     """Return a tokenizer that has a padding token. Raises `ModelError`.
 
-    With `only_local` nothing is downloaded: of a hub id only the cache is looked at.
+    With `only_local` nothing is downloaded: for a hub id only the cache is searched.
     """
     from transformers import AutoTokenizer
 

@@ -14,7 +14,7 @@ from llmops_kernel.train.measure.device import uses_tf32
 
 
 def describe_speed(trainer: Any) -> str:
-    """Return which of them are on, whoever has set them; empty: none."""
+    """Return the settings that are on, whoever has set them; empty: none."""
     on = {
         "activation checkpointing": has_checkpointing(trainer.model),
         "compiled": is_compiled(trainer),
@@ -67,7 +67,7 @@ def has_fused_loss(model: Any) -> bool:
 
 
 def packing_state(trainer: Any, config: TrainingConfig) -> tuple[str, str]:
-    """Return what the journal says of joined rows, and what is wrong with them.
+    """Return the journal's entry on joined rows, and the problem with them.
 
     Asks the model, with its weights where the engine keeps them, so call it on all ranks. Only
     runs with `data.packing` or `performance.padding_free` pay for that.

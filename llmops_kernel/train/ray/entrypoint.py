@@ -45,7 +45,7 @@ class Driver:
         self._report: DriverReport
         self._queue: QueueWatch
         self._capacity: ClusterCapacity
-        self._workers = 0  # until they are asked for
+        self._workers = 0  # until they are requested
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""

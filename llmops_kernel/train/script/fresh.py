@@ -130,7 +130,7 @@ def variables_set(text: str) -> list[str]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str | None, str | None]]:
-    """Yield (name, value) of each change in one statement; None for what is not a text in it."""
+    """Yield (name, value) of each change in one statement; None for an expression."""
     targets: Collection[ast.expr] = ()
     if isinstance(node, ast.Assign | ast.Delete):
         targets = node.targets

@@ -263,7 +263,7 @@ class Task(ABC):
         yield from ()
 
     def _scoring(self, **options: Any) -> Any:
-        """Return parameters of a request whose text nobody wants."""
+        """Return parameters of a request whose text is not used."""
         return self.names.SamplingParams(
             temperature=0.0,
             max_tokens=1,

@@ -32,7 +32,7 @@ from llmops_kernel.train.hooks import Hooks
 
 T = TypeVar("T")
 _OF_SAMPLE, _OF_WHOLE = 100, 750
-"""Characters that are tokenised for each row that is asked for. With 2,000 rows a quarter of a
+"""Characters that are tokenised for each requested row. With 2,000 rows a quarter of a
 second of a sample; of a source that was read whole, whose figures are exact then, two seconds."""
 
 

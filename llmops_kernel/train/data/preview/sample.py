@@ -425,7 +425,7 @@ def _whole(request: RowRequest) -> Sample:
 
 
 def _first(request: RowRequest, count: int | None) -> Sample:
-    """Return the first rows, and whether these are all: one more is asked for."""
+    """Return the first rows, and whether these are all: one more is read."""
     rows = _load(request, None if count is None else count + 1)
     if count is None or len(rows) <= count:
         return Sample(rows, len(rows))

@@ -319,7 +319,7 @@ def hooks_of(config: TrainingConfig, workspace: Path) -> Hooks:
 
 
 def _on_hub(config: TrainingConfig, model: str, workspace: Path) -> list[str]:
-    """Return what is not on this machine; of the hub's data sets also those in its cache."""
+    """Return the names that are not on this machine; also data sets in the hub's cache."""
     names = [source.path for source in config.data.sources]
     names += [] if config.data.eval is None else [config.data.eval]
     remote = [name for name in names if is_hub_id(name, (workspace,))]
@@ -359,7 +359,7 @@ _MOST_ROWS = 20_000
 
 
 class Inspected(Protocol):
-    """A source that was looked at."""
+    """A source that was inspected."""
 
     @property
     def rows(self) -> Sequence[Formatted]: ...
@@ -377,7 +377,7 @@ class _Part:
     source: TrainSource
     report: SourceReport
     used: list[int]
-    """Tokens of each sequence that was looked at and is trained on."""
+    """Tokens of each sequence that was inspected and is trained on."""
 
     @property
     def rows(self) -> int | None:
@@ -395,7 +395,7 @@ class _Part:
 
 
 def together(config: TrainingConfig, inspected: Sequence[Inspected]) -> SourceReport:
-    """Return the figures of all rows that were looked at; row numbers say nothing here."""
+    """Return the figures of all inspected rows, without row numbers: sources differ."""
     data = config.data
     reports = [inspection.report(data.max_length) for inspection in inspected]
     totals = [each.total_rows for each in reports]
@@ -471,7 +471,7 @@ def mixed_epoch(
 
 
 def _count(part: _Part, scale: float | None) -> int:
-    """Return how many sequences stand for a source; without a scale those that were looked at."""
+    """Return how many sequences stand for a source; without a scale those that were inspected."""
     if scale is None or part.rows is None:
         return len(part.used)
     return max(1, round(scale * part.rows * len(part.used) / part.report.num_rows))

@@ -70,7 +70,7 @@ def check_rows(
 ) -> None:
     """Read all rows where the config asks for it, each worker a share. Call it on all workers.
 
-    With a tokenizer its chat template is asked for each chat. Rows of files that did not change
+    With a tokenizer its chat template is applied to each chat. Rows of files that did not change
     since are not read again, unless a hook formats them. Raises on all workers the same
     `DataError` or `HookError`, which names the first broken rows.
     """

@@ -1,4 +1,4 @@
-"""Reads a part's rows: they are decoded one by one, when they are asked for."""
+"""Reads a part's rows: they are decoded one by one, when they are needed."""
 
 from __future__ import annotations
 

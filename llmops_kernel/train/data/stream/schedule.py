@@ -46,7 +46,7 @@ class StreamSchedule:
         return self._function(self._position(step))
 
     def _position(self, step: int) -> float:
-        """Return the step at which upstream's function is asked."""
+        """Return the step at which upstream's function is called."""
         if step <= self.warmup:
             return step
         done: float = step
