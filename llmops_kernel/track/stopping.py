@@ -56,7 +56,7 @@ class FileBoard:
             scratch.replace(self.folder / name)
 
 
-class Reader:
+class BoardReader:
     """Reads one value of a board; what it returns is never older than `max_age_s`.
 
     A thread of its own reads in advance, so that asking usually costs nothing.
@@ -106,7 +106,7 @@ class StopAgreement:
         *,
         rank: int,
         world_size: int,
-        reader: Callable[[str], Reader],
+        reader: Callable[[str], BoardReader],
         max_age_s: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = time.sleep,

@@ -16,7 +16,7 @@ from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.score.chat.engines import Engines, ModelTurn, by_engine, model_turns
-from llmops_kernel.score.chat.streams import AnswerStream, Reader, end_all
+from llmops_kernel.score.chat.streams import AnswerReader, AnswerStream, end_all
 from llmops_kernel.store.record.spec import RunSpec
 
 ONE_AFTER_THE_OTHER = (
@@ -80,7 +80,7 @@ class ChatDriver:
 
     def _answer(self, engines: Engines, groups: Sequence[Sequence[ModelTurn]]) -> list[Any]:
         """Load the engines and read all answers; return the engines."""
-        reader = Reader(key=self._spec.run_id, stopped=self._stop.is_set, begun=self._begun)
+        reader = AnswerReader(key=self._spec.run_id, stopped=self._stop.is_set, begun=self._begun)
         loaded = []
         for group in groups:
             try:

@@ -89,7 +89,7 @@ def _common(left: str, right: str) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
-class Reader:
+class AnswerReader:
     """Reads the streams of engines until all have ended or the turn is stopped."""
 
     def __init__(self, *, key: str, stopped: Callable[[], bool], begun: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
-from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
+from llmops_kernel.track.stopping import KEPT, STOPPED, Board, BoardReader, FileBoard, StopAgreement
 from llmops_kernel.track.tracker import Peak, StoredCheckpoint, Tracker
 from llmops_kernel.train.checkpoints import view
 from llmops_kernel.train.checkpoints.agreement import CheckpointChoice, ResumeAgreement, not_fetched
@@ -141,7 +141,7 @@ class ScriptWorker:
                 self._board,
                 rank=self.rank,
                 world_size=self.world_size,
-                reader=lambda name: Reader(self._board, name, max_age_s=age_s),
+                reader=lambda name: BoardReader(self._board, name, max_age_s=age_s),
                 max_age_s=age_s,
             )
         return self._agreement.ask()

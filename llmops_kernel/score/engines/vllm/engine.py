@@ -53,7 +53,7 @@ class VllmEngine:
         self._engine: Engine | None = load(self.spec, self._on_stats)
         self._tokenizer = self._engine.core.get_tokenizer()
         self._tasks: dict[int, Task] = {}
-        self._parts: dict[str, tuple[Task, Part]] = {}
+        self._parts: dict[str, tuple[Task, CoreRequest]] = {}
         self._count = 0
         self._answers: list[Answer] = []
         self._adapters: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class VllmEngine:
             ]
         return self._choices[choices]
 
-    def _send(self, task: Task, part: Part) -> None:
+    def _send(self, task: Task, part: CoreRequest) -> None:
         self._count += 1
         name = str(self._count)
         job, names = task.item.job, self.engine.names
@@ -232,7 +232,7 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class CoreRequest:
     """A request to vLLM: its tokens are the prompt's and then `after`."""
 
     after: Tokens
@@ -251,14 +251,14 @@ class Task(ABC):
         """Ids of its unfinished parts."""
 
     @abstractmethod
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         """Return the first parts. Raises PromptError."""
 
     @abstractmethod
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         """Take the output of a part; return an answer where there is one."""
 
-    def more(self) -> Iterator[Part]:
+    def more(self) -> Iterator[CoreRequest]:
         """Return the parts that were only possible after the output just taken."""
         yield from ()
 
@@ -279,7 +279,7 @@ class Task(ABC):
 class Write(Task):
     """`generate` and `json`."""
 
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         job, kinds = self.item.job, self.names.RequestOutputKind
         is_greedy = job.temperature <= 0
         options: dict[str, Any] = {}
@@ -289,7 +289,7 @@ class Write(Task):
         if job.task == "json":
             schema = json.dumps(closed_schema(job.json_schema))
             options["structured_outputs"] = self.names.StructuredOutputsParams(json=schema)
-        yield Part(
+        yield CoreRequest(
             (),
             self.names.SamplingParams(
                 temperature=job.temperature,
@@ -302,7 +302,7 @@ class Write(Task):
             ),
         )
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         completion = output.outputs[0]
         finish: Finish = "length" if completion.finish_reason in ("length", None) else "stop"
         return self._answer(
@@ -321,7 +321,7 @@ class Choose(Task):
     nodes below the first wait for it. (`prompt_logprobs` cannot use that cache.)
     """
 
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         self._logprobs: dict[tuple[Tokens, int], float] = {}
         self._next: dict[Tokens, set[int]] = {}
         for _, tokens in self.choices:
@@ -331,14 +331,16 @@ class Choose(Task):
         self._is_first = True
         yield from self._parts(())
 
-    def _parts(self, node: Tokens) -> Iterator[Part]:
+    def _parts(self, node: Tokens) -> Iterator[CoreRequest]:
         token_ids = sorted(self._next[node])
         size = self.names.MAX_LOGPROB_TOKEN_IDS
         for start in range(0, len(token_ids), size):
             self._waiting += 1
-            yield Part(node, self._scoring(logprob_token_ids=token_ids[start : start + size]))
+            yield CoreRequest(
+                node, self._scoring(logprob_token_ids=token_ids[start : start + size])
+            )
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         (logprobs,) = output.outputs[0].logprobs
         for token in part.params.logprob_token_ids:
             self._logprobs[part.after, token] = logprobs[token].logprob
@@ -354,7 +356,7 @@ class Choose(Task):
             scores=choice_probabilities(sums),
         )
 
-    def more(self) -> Iterator[Part]:
+    def more(self) -> Iterator[CoreRequest]:
         if self._is_first and not self._waiting:
             self._is_first = False
             for node in self._next:
@@ -368,10 +370,10 @@ class Choose(Task):
 class Weigh(Task):
     """`logprob`: of the target, or of the prompt's own tokens from the second on."""
 
-    def start(self) -> Iterator[Part]:
-        yield Part(tuple(self.item.target), self._scoring(prompt_logprobs=0))
+    def start(self) -> Iterator[CoreRequest]:
+        yield CoreRequest(tuple(self.item.target), self._scoring(prompt_logprobs=0))
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         tokens = [*self.item.prompt, *part.after]
         count = len(part.after) or len(tokens) - 1
         pairs = list(zip(tokens, output.prompt_logprobs, strict=True))[len(tokens) - count :]
@@ -382,10 +384,10 @@ class Weigh(Task):
 class Embed(Task):
     """`embed`: the mean over the prompt of the last layer's output, of length 1."""
 
-    def start(self) -> Iterator[Part]:
-        yield Part((), self.names.PoolingParams(task="embed"))
+    def start(self) -> Iterator[CoreRequest]:
+        yield CoreRequest((), self.names.PoolingParams(task="embed"))
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         return self._answer(embedding=output.outputs.data.tolist())
 
 

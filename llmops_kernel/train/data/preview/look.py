@@ -85,7 +85,7 @@ class RowSizes:
     """True if it is a chat whose answers are in several sequences, see `answer_spans`."""
 
 
-class Reader:
+class RowReader:
     """Formats and tokenises rows of one source. Raises DataError and HookError, with the row."""
 
     def __init__(self, source: str, *, data: DataConfig, hooks: Hooks, tokenizer: Any) -> None:
@@ -160,7 +160,7 @@ class Reader:
 
 
 def measured(
-    reader: Reader,
+    reader: RowReader,
     rows: Sequence[Formatted],
     *,
     count: int,

@@ -33,7 +33,7 @@ from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.preview.light import without_torch
 from llmops_kernel.train.data.preview.look import (
     Formatted,
-    Reader,
+    RowReader,
     RowSizes,
     measured,
     shown_row,
@@ -63,7 +63,7 @@ from llmops_kernel.train.model.tokenizer import load_tokenizer
 class Inspection:
     """A source whose rows were read, formatted and tokenised."""
 
-    reader: Reader
+    reader: RowReader
     rows: Sequence[Formatted]
     measurements: Sequence[RowSizes]
     """Empty without a tokenizer."""
@@ -114,8 +114,8 @@ class SourceInspector:
             raise _all_broken(request)
         return Inspection(reader, rows, measurements, read, request)
 
-    def reader(self, data: DataConfig, request: RowRequest) -> Reader:
-        return Reader(request.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
+    def reader(self, data: DataConfig, request: RowRequest) -> RowReader:
+        return RowReader(request.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
 
     def training_rows(self, data: DataConfig) -> RowRequest:
         """Return the rows of a data section with one source of training rows. Raises DataError."""
@@ -265,13 +265,15 @@ class Preview:
             return self._inspector.evaluation_rows(data)
         return self._inspector.training_rows(data)
 
-    def _shown(self, reader: Reader, row: Formatted) -> ShownRow:
+    def _shown(self, reader: RowReader, row: Formatted) -> ShownRow:
         wholes, sequences, _ = reader.tokenise(row)
         most = self._job.max_tokens
         return shown_row(row, wholes, sequences, tokenizer=self._tokenizer, most=most)
 
 
-def _formatted(reader: Reader, rows: Sequence[NumberedRow], request: RowRequest) -> list[Formatted]:
+def _formatted(
+    reader: RowReader, rows: Sequence[NumberedRow], request: RowRequest
+) -> list[Formatted]:
     """Return the rows in their format, without those that the run leaves out."""
     result = []
     for row in rows:
@@ -371,7 +373,7 @@ class Inspected(Protocol):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _EpochPart:
     """A source in an epoch."""
 
     source: TrainSource
@@ -470,7 +472,7 @@ def mixed_epoch(
     return result.model_copy(update={"is_estimate": True})
 
 
-def _count(part: _Part, scale: float | None) -> int:
+def _count(part: _EpochPart, scale: float | None) -> int:
     """Return how many sequences stand for a source; without a scale those that were inspected."""
     if scale is None or part.rows is None:
         return len(part.used)
@@ -485,14 +487,12 @@ def _stand_in(
     return totals.model_copy(update=update)
 
 
-def _parts(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[_Part]:
+def _parts(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[_EpochPart]:
     return [
-        _Part(
+        _EpochPart(
             source,
-            inspection.report(config.data.max_length),
-            sequences(
-                config, [length for row in inspection.measurements for length in row.sequences]
-            ),
+            each.report(config.data.max_length),
+            sequences(config, [length for row in each.measurements for length in row.sequences]),
         )
-        for source, inspection in zip(config.data.sources, inspected, strict=True)
+        for source, each in zip(config.data.sources, inspected, strict=True)
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.preview.look import Reader, spread
+from llmops_kernel.train.data.preview.look import RowReader, spread
 from llmops_kernel.train.data.preview.row_request import RowRequest
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, row_at, sample
 from llmops_kernel.train.hooks import Hooks
@@ -91,7 +91,7 @@ def test_a_broken_row_of_a_large_file_is_named_by_its_number(tmp_path: Path, lin
 
 def read_all(source: RowRequest) -> None:
     data = DataConfig(train=source.source)
-    reader = Reader(source.source, data=data, hooks=Hooks(), tokenizer=None)
+    reader = RowReader(source.source, data=data, hooks=Hooks(), tokenizer=None)
     for one in sample(source, count=400, seed=1).rows:
         reader.format(one)
 
