@@ -57,6 +57,7 @@ check: install ## Lint, format, types, layers, sizes, structure, hygiene
 	@$(BIN)/python -m tests.checks.sizes
 	@$(BIN)/python -m tests.checks.structure
 	@$(BIN)/python -m tests.checks.patches
+	@$(BIN)/python -m tests.checks.names
 	@$(BIN)/python -m tests.checks.hygiene
 	@$(BIN)/python -m tests.checks.versions
 	@$(BIN)/python -m llmops_kernel.server.wire_ts --check

@@ -1,1 +1,1 @@
-"""What the driver of a run of any kind needs on the cluster: journal, storage, stop, end."""
+"""Support for the driver of a run of any kind on the cluster: journal, storage, stop, end."""

@@ -30,7 +30,7 @@ _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a checkpoint."""
+    """A file of a checkpoint."""
 
     size_bytes: int
     sha256: str | None = None
@@ -62,33 +62,33 @@ def sizes(folder: Path) -> dict[str, Entry]:
 def hashed(folder: Path, names: Manifest, *, threads: int = _THREADS) -> dict[str, Entry]:
     """Return the entries with the hash of each file. Raises OSError."""
 
-    def one(name: str) -> Entry:
+    def hash_file(name: str) -> Entry:
         return Entry(names[name].size_bytes, sha256(folder / name))
 
     with ThreadPoolExecutor(threads) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        return dict(zip(names, pool.map(hash_file, names), strict=True))
 
 
 def wrong_files(folder: Path, expected: Manifest) -> list[str]:
     """Return the names that are not in the folder as expected. Raises OSError."""
     present = {name: entry for name, entry in expected.items() if (folder / name).is_file()}
-    found = hashed(folder, present)
+    actual = hashed(folder, present)
     return [
         name
         for name, entry in expected.items()
-        if name not in found
+        if name not in actual
         or (folder / name).stat().st_size != entry.size_bytes
-        or entry.sha256 not in (None, found[name].sha256)
+        or entry.sha256 not in (None, actual[name].sha256)
     ]
 
 
 def sha256(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         buffer = memoryview(bytearray(_CHUNK_BYTES))
         while size := file.readinto(buffer):
-            found.update(buffer[:size])
-    return found.hexdigest()
+            digest.update(buffer[:size])
+    return digest.hexdigest()
 
 
 def dumps(manifest: Manifest) -> str:
@@ -97,7 +97,7 @@ def dumps(manifest: Manifest) -> str:
 
 
 def loads(text: str) -> dict[str, Entry]:
-    """Raises ValueError for a text that is no manifest."""
+    """Parse a manifest. Raises ValueError for a text that is none."""
     try:
         files = json.loads(text)["files"]
         return {
@@ -131,29 +131,29 @@ def size_damage(folder: Path) -> str:
         return f"{MANIFEST} cannot be read: {error}"
     for name, entry in (manifest or {}).items():
         try:
-            found = (folder / name).stat().st_size
+            size = (folder / name).stat().st_size
         except OSError as error:
             return f"{name} cannot be read: {error.strerror or error}"
-        if found != entry.size_bytes:
-            return f"{name} has {found:,} of {entry.size_bytes:,} bytes"
+        if size != entry.size_bytes:
+            return f"{name} has {size:,} of {entry.size_bytes:,} bytes"
     return ""
 
 
-def hash_damage(folder: Path, *, share: int = 0, of: int = 1) -> str:
+def hash_damage(folder: Path, *, share: int = 0, num_shares: int = 1) -> str:
     """Return what is wrong with the content of this share of the files; empty: nothing."""
     try:
         manifest = read(folder) or {}
-        known = {name: entry for name, entry in manifest.items() if entry.sha256}
-        mine = {name: known[name] for name in _by_size(known)[share::of]}
-        found = hashed(folder, mine)
+        hashed_entries = {name: entry for name, entry in manifest.items() if entry.sha256}
+        mine = {name: hashed_entries[name] for name in _by_size(hashed_entries)[share::num_shares]}
+        actual = hashed(folder, mine)
     except (ValueError, OSError) as error:
         return str(error)
-    wrong = [name for name, entry in mine.items() if found[name].sha256 != entry.sha256]
+    wrong = [name for name, entry in mine.items() if actual[name].sha256 != entry.sha256]
     return f"{wrong[0]} is not what was written (its SHA-256 differs)" if wrong else ""
 
 
 def _by_size(manifest: Manifest) -> list[str]:
-    """Largest first, so that each share gets about as many bytes."""
+    """Sort names by size, largest first, so that each share gets about as many bytes."""
     return sorted(manifest, key=lambda name: (-manifest[name].size_bytes, name))
 
 
@@ -207,7 +207,7 @@ def unmark(folder: Path) -> None:
         sync_folder(folder)
 
 
-# --- Checkpoint folders: which are complete, which is the newest, which can be deleted ---
+# --- Checkpoint folders: complete ones, the newest, rotation ---
 
 
 _NAME = re.compile(r"checkpoint-(\d+)$")
@@ -222,12 +222,12 @@ class Checkpoint:
 
 def marked(folder: Path) -> list[Checkpoint]:
     """Return the checkpoints that were marked complete, oldest first; some may be damaged."""
-    found = [
+    checkpoints = [
         Checkpoint(path, int(match.group(1)))
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _NAME.search(path.name)) and (path / MARKER).exists()
     ]
-    return sorted(found, key=lambda checkpoint: checkpoint.step)
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
 def complete(folder: Path) -> list[Checkpoint]:
@@ -235,13 +235,13 @@ def complete(folder: Path) -> list[Checkpoint]:
 
     Those of earlier versions have no manifest: their marker decides.
     """
-    return [one for one in marked(folder) if not size_damage(one.path)]
+    return [checkpoint for checkpoint in marked(folder) if not size_damage(checkpoint.path)]
 
 
 def latest(folder: Path) -> Checkpoint | None:
-    for found in reversed(marked(folder)):
-        if not size_damage(found.path):
-            return found
+    for checkpoint in reversed(marked(folder)):
+        if not size_damage(checkpoint.path):
+            return checkpoint
     return None
 
 
@@ -279,25 +279,25 @@ def mark_complete(
 
 def rotate(folder: Path, *, keep: int) -> list[Path]:
     """Delete all complete checkpoints but the newest `keep`, and interrupted ones before those."""
-    found = complete(folder)
-    kept = {checkpoint.path for checkpoint in found[-keep:]}
-    newest = found[-1].step if found else 0
-    gone = []
+    checkpoints = complete(folder)
+    kept_paths = {checkpoint.path for checkpoint in checkpoints[-keep:]}
+    newest = checkpoints[-1].step if checkpoints else 0
+    deleted = []
     for path in folder.iterdir() if folder.is_dir() else ():
         match = _NAME.search(path.name)
-        if match and path not in kept and int(match.group(1)) <= newest:
+        if match and path not in kept_paths and int(match.group(1)) <= newest:
             # The marker goes first: a half-deleted folder must not look complete.
             (path / MARKER).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
-            gone.append(path)
-    return gone
+            deleted.append(path)
+    return deleted
 
 
 def size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-# --- Hashes a complete checkpoint beside the training, which does not wait for it ---
+# --- Hashes of a complete checkpoint, made beside the training ---
 
 
 T = TypeVar("T")
@@ -343,6 +343,6 @@ class HashesLater:
             if not sizes or not (folder / MARKER).exists():
                 return
             # One thread: a training on a CPU needs the others.
-            found = hashed(folder, sizes, threads=1)
+            hashes = hashed(folder, sizes, threads=1)
             if read(folder) == sizes and not size_damage(folder):
-                write(folder, found)
+                write(folder, hashes)

@@ -136,7 +136,7 @@ QUEUE: dict[str, PrivateName] = {
         "a run that waits for resources is shown as pending or running, without what it waits for",
     ),
 }
-"""Of a driver whose workers have no resources yet."""
+"""Names that a driver uses whose workers have no resources yet."""
 SCRIPT: dict[str, PrivateName] = {
     "stdout_deduplicator": PrivateName(
         "ray._private.ray_logging:stdout_deduplicator",
@@ -169,7 +169,7 @@ SCRIPT: dict[str, PrivateName] = {
         "track reports nothing in the workers that a script starts itself",
     ),
 }
-"""Of a script's driver and workers; a run of a training config needs none of them."""
+"""Names that a script's driver and workers use; a run of a training config needs none of them."""
 LOST_WORKER = frozenset({"WorkerHealthCheckFailedError", "WorkerHealthCheckTimeoutError"})
 """Classes of ray.train.v2._internal.exceptions that Ray Train reports for a process that is gone.
 
@@ -182,8 +182,8 @@ def missing(
     names: Iterable[PrivateName] | None = None, *, load: Load = importlib.import_module
 ) -> list[str]:
     """Return the paths that this Ray does not have; of TRAIN by default."""
-    chosen = TRAIN.values() if names is None else names
-    return [one.path for one in chosen if not _exists(one.path, load)]
+    selected = TRAIN.values() if names is None else names
+    return [name.path for name in selected if not _exists(name.path, load)]
 
 
 def _exists(path: str, load: Load) -> bool:
@@ -197,10 +197,10 @@ def _exists(path: str, load: Load) -> bool:
 def resolve(path: str, *, load: Load = importlib.import_module) -> Any:
     """Return the object at `module:attribute.attribute`. Raises ImportError or AttributeError."""
     module, _, attributes = path.partition(":")
-    found = load(module)
+    value = load(module)
     for attribute in attributes.split(".") if attributes else ():
-        found = getattr(found, attribute)
-    return found
+        value = getattr(value, attribute)
+    return value
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""How many of a node's cores a process of ours computes with."""
+"""The number of a node's cores that a process of ours computes with."""
 
 from __future__ import annotations
 

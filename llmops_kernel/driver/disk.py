@@ -19,8 +19,8 @@ def is_disk_full(error: BaseException) -> bool:
     Libraries in other languages (safetensors) raise errors of their own, with the text alone.
     """
     return any(
-        (isinstance(one, OSError) and one.errno in _FULL) or bool(_FULL_TEXT.search(str(one)))
-        for one in _chain(error)
+        (isinstance(cause, OSError) and cause.errno in _FULL) or bool(_FULL_TEXT.search(str(cause)))
+        for cause in _chain(error)
     )
 
 
@@ -36,19 +36,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def reason(error: BaseException) -> str:
     """Return "No space left on device (README.md and 7 more files)"."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-        return _of_many(error.args[0])
+        return _describe_failed_copies(error.args[0])
     if isinstance(error, OSError) and error.strerror:
         name = f" ({Path(os.fsdecode(error.filename)).name})" if error.filename else ""
         return f"{error.strerror}{name}"
     return str(error)
 
 
-def _of_many(failed: list[tuple[str, str, str]]) -> str:
+def _describe_failed_copies(failed: list[tuple[str, str, str]]) -> str:
     """Describe what `shutil.copytree` raises: (source, target, text) of each file not copied."""
     texts = list(dict.fromkeys(_plain(text) for _, _, text in failed))
     first = Path(failed[0][0]).name
-    more = len(failed) - 1
-    files = first if not more else f"{first} and {more} more file{'s' if more > 1 else ''}"
+    num_others = len(failed) - 1
+    files = (
+        first
+        if not num_others
+        else f"{first} and {num_others} more file{'s' if num_others > 1 else ''}"
+    )
     return f"{'; '.join(texts[:2])} ({files})"
 
 

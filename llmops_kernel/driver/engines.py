@@ -10,34 +10,34 @@ from typing import Any
 from llmops_kernel.store.engine_names import NAMESPACE
 
 _ANSWER_S = 5.0
-_GONE_S = 15.0
+_LEAVE_S = 15.0
 _COUNTED_S = 3.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def standing() -> dict[str, Any]:
     """Return the actors of all engines on the cluster, by name."""
     import ray
 
-    found = {}
+    actors = {}
     for entry in ray.util.list_named_actors(all_namespaces=True):
         if entry["namespace"] == NAMESPACE:
             try:
-                found[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
+                actors[entry["name"]] = ray.get_actor(entry["name"], namespace=NAMESPACE)
             except ValueError:  # It has left meanwhile.
                 continue
-    return found
+    return actors
 
 
 def free_idle() -> int:
     """End the engines that have no work; return how many left, once their resources are free."""
     before = _gpus()
-    left = len(end_idle().ended)
+    num_ended = len(end_idle().ended)
     # Ray counts what has become free a moment later.
     counted_s = time.monotonic() + _COUNTED_S
-    while left and _gpus() <= before and time.monotonic() < counted_s:
-        time.sleep(_LOOK_S)
-    return left
+    while num_ended and _gpus() <= before and time.monotonic() < counted_s:
+        time.sleep(_POLL_S)
+    return num_ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ def end_idle() -> Ended:
     waited = list(calls)
     done, _ = ray.wait(waited, num_returns=len(calls), timeout=_ANSWER_S) if calls else ([], [])
     ended = {calls[call] for call in done if _says_yes(call)}
-    until_s = time.monotonic() + _GONE_S
+    until_s = time.monotonic() + _LEAVE_S
     while ended & standing().keys() and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     busy = set(calls.values()) - ended
     return Ended(ended=tuple(sorted(ended)), busy=tuple(sorted(busy)))
 

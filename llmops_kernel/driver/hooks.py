@@ -28,14 +28,14 @@ def load_functions(file: Path, names: Sequence[str]) -> dict[str, Callable[..., 
             remedy="check hooks.file in the config; the path starts at the workspace folder",
         )
     module = _execute(file)
-    found = {name: getattr(module, name, None) for name in names}
-    for name, hook in found.items():
+    functions = {name: getattr(module, name, None) for name in names}
+    for name, hook in functions.items():
         if hook is not None and not callable(hook):
             raise HookError(
                 f"{name} in {file.name} is a {type(hook).__name__}, not a function.",
                 remedy=f"write `def {name}(...):`",
             )
-    return found
+    return functions
 
 
 def _execute(file: Path) -> ModuleType:
@@ -93,12 +93,13 @@ def hook_numbers(
     result: Any,
     *,
     hook: str,
-    taken: Collection[str] = (),
-    why_taken: str = "evaluation.metrics computes already",
+    reserved: Collection[str] = (),
+    why_reserved: str = "evaluation.metrics computes already",
 ) -> dict[str, float | None]:
     """Return what the hook of that name gave as numbers by name; None where it knows none.
 
-    Raises HookError for anything else, also for names in `taken`, with the reason `why_taken`.
+    Raises HookError for anything else, also for names in `reserved`, with the reason
+    `why_reserved`.
     """
     if not isinstance(result, Mapping):
         raise HookError(
@@ -106,19 +107,19 @@ def hook_numbers(
             remedy='return numbers by name, as {"accuracy": 1.0}',
         )
     for name in result:
-        _check_name(name, hook, taken, why_taken)
+        _check_name(name, hook, reserved, why_reserved)
     return {name: _number(name, value, hook) for name, value in result.items()}
 
 
-def _check_name(name: Any, hook: str, taken: Collection[str], why_taken: str) -> None:
+def _check_name(name: Any, hook: str, reserved: Collection[str], why_reserved: str) -> None:
     if not isinstance(name, str) or not name:
         raise HookError(
             f"The hook {hook} names a metric {name!r}, which is not a text.",
             remedy='use names such as "accuracy"',
         )
-    if name in taken:
+    if name in reserved:
         raise HookError(
-            f"The hook {hook} returned {name!r}, which {why_taken}.",
+            f"The hook {hook} returned {name!r}, which {why_reserved}.",
             remedy="give it another name, or take the metric out of evaluation.metrics",
         )
 

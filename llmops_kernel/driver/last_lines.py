@@ -21,9 +21,9 @@ from llmops_kernel.hardware.load import patience_s
 _FIRST = "\x02first line of worker "
 _LAST = "\x02last line of worker "
 _RETURNED_S = 3.0
-"""How long marks may take on a machine that is not busy: 0.1 - 0.3 s were measured."""
-_GONE_S = 0.6
-"""The same for workers that may have been killed before they wrote one."""
+"""Seconds that marks may take on an idle machine: 0.1 - 0.3 s were measured."""
+_KILLED_S = 0.6
+"""Seconds for workers that may have been killed before they wrote a mark."""
 _HANDLER = "llmops_last_lines"
 
 
@@ -61,26 +61,26 @@ class LastLines:
 
         `returned`: none of them was killed. Call it once.
         """
-        wanted = {(worker, is_err) for worker in workers for is_err in (False, True)}
+        expected = {(worker, is_err) for worker in workers for is_err in (False, True)}
         if self._dispatcher is None:
             return
         with self._more:
-            limit_s = patience_s(_RETURNED_S if returned else _GONE_S)
-            self._more.wait_for(lambda: wanted <= self._seen, limit_s)
+            limit_s = patience_s(_RETURNED_S if returned else _KILLED_S)
+            self._more.wait_for(lambda: expected <= self._seen, limit_s)
         # Returns after what was sent with the last mark is printed.
         self._dispatcher.remove_handler(_HANDLER)
 
     def _take(self, batch: dict[str, Any]) -> None:
         """Take the marks out of some lines of one stream of one worker."""
-        kept = []
+        lines = []
         for line in batch["lines"]:
             mark = _FIRST if _FIRST in line else _LAST
-            text, found, worker = line.partition(mark)
-            if not found or not worker.isdecimal():
-                kept.append(line)
+            text, separator, worker = line.partition(mark)
+            if not separator or not worker.isdecimal():
+                lines.append(line)
                 continue
             if text:  # The worker's own last line does not end in a new line.
-                kept.append(text)
+                lines.append(text)
             stream = (int(worker), bool(batch["is_err"]))
             with self._more:
                 if mark == _LAST:
@@ -88,4 +88,4 @@ class LastLines:
                 else:
                     self._seen.discard(stream)
                 self._more.notify_all()
-        batch["lines"] = kept
+        batch["lines"] = lines

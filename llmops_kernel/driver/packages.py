@@ -40,8 +40,8 @@ from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.warm.for_jobs import looked_for_by_server, start_report
 
 IN_WORKER = f"{__name__}.in_worker"
-"""What Ray calls in each of a job's workers before their first task."""
-WANTED_ENV_VAR = "LLMOPS_PACKAGES"
+"""Called by Ray in each of a job's workers before their first task."""
+REQUEST_ENV_VAR = "LLMOPS_PACKAGES"
 HOOK_ENV_VAR = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """Ray's `ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR`, which is read in each worker."""
 _MARK = ".llmops-packages.json"
@@ -58,15 +58,15 @@ _CONFLICT = re.compile(r"ResolutionImpossible|conflicting dependencies|Cannot in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a run's config asks for."""
+class PackageRequest:
+    """The packages that a run's config asks for."""
 
     packages: tuple[str, ...] = ()
     requirements: str = ""
     """A file, relative to the workspace."""
 
     @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> Wanted | None:
+    def of_config(cls, config: Mapping[str, Any]) -> PackageRequest | None:
         """Return what the config names; None for no packages."""
         packages = tuple(config.get("packages") or ())
         requirements = str(config.get("requirements") or "")
@@ -75,20 +75,20 @@ class Wanted:
 
     @property
     def text(self) -> str:
-        """`trl==1.16, requirements.txt`, without passwords."""
+        """Return `trl==1.16, requirements.txt`, without passwords."""
         return without_secrets(", ".join(filter(None, [*self.packages, self.requirements])))
 
     def encode(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, text: str) -> Wanted:
+    def decode(cls, text: str) -> PackageRequest:
         values = json.loads(text)
         return cls(packages=tuple(values["packages"]), requirements=values["requirements"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laid:
+class Packages:
     """A folder with the packages of a run."""
 
     folder: Path
@@ -100,7 +100,7 @@ class Laid:
 
     @property
     def is_first(self) -> bool:
-        """Whether it comes before the environment on sys.path."""
+        """Return whether the folder comes before the environment on sys.path."""
         return bool(self.replaces)
 
     def modules(self) -> set[str]:
@@ -114,34 +114,34 @@ class Stopped(Exception):
 
 
 def install(
-    wanted: Wanted,
+    request: PackageRequest,
     root: Path,
     *,
     workspace: Path,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Laid:
-    """Install what is wanted below `root`, unless it is there; another process may be at it.
+) -> Packages:
+    """Install the requested packages below `root`, unless it is done; another process may be at it.
 
     Raises MissingDependencyError with pip's last lines, and Stopped.
     """
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     have = _environment()
-    folder = root / _key(wanted, workspace, have)
-    if laid := _laid(folder):
-        return laid
+    folder = root / _key(request, workspace, have)
+    if packages := _read_packages(folder):
+        return packages
     with _locked(folder.with_suffix(".lock"), is_stopped):
-        if laid := _laid(folder):
-            return laid
+        if packages := _read_packages(folder):
+            return packages
         with tempfile.TemporaryDirectory(dir=root, prefix="part-") as name:
-            return _Installation(wanted, workspace, Path(name), have, is_stopped).into(folder)
+            return _Installation(request, workspace, Path(name), have, is_stopped).into(folder)
 
 
-def use(laid: Laid) -> None:
+def use(packages: Packages) -> None:
     """Make the packages importable in this process, and in the ones that it starts."""
-    folder = str(laid.folder)
+    folder = str(packages.folder)
     site.addsitedir(folder)  # Appends it, and follows the .pth files of packages in it.
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if laid.is_first:
+    if packages.is_first:
         sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
         entries = [folder, *entries]
     else:
@@ -156,54 +156,54 @@ def prepare(spec: RunSpec) -> None:
     Where a fork cannot have them this driver starts once more as a plain interpreter; where they
     cannot be installed the run ends, and this process with it.
     """
-    wanted = Wanted.of_config(spec.config)
-    if wanted is None:
+    request = PackageRequest.of_config(spec.config)
+    if request is None:
         return
     workspace = Path.cwd()
     link_assets(workspace)  # A requirements file may name wheels of the workspace.
-    if os.environ.get(WANTED_ENV_VAR) == wanted.encode():  # This is the second start.
-        use(install(wanted, cluster_folder(workspace), workspace=workspace))
+    if os.environ.get(REQUEST_ENV_VAR) == request.encode():  # This is the second start.
+        use(install(request, cluster_folder(workspace), workspace=workspace))
         return
     stop = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        laid = _journaled(wanted, spec, workspace, is_stopped=stop.is_set)
+        packages = _journaled(request, spec, workspace, is_stopped=stop.is_set)
     finally:
         signal.signal(signal.SIGTERM, before)
     os.environ[BEGAN_ENV_VAR] = str(time.time())
-    variables = {WANTED_ENV_VAR: wanted.encode(), HOOK_ENV_VAR: IN_WORKER}
-    if start_report()[0] and (why := why_cold(laid, looked_for=looked_for_by_server())):
-        if laid.is_first:
-            variables["PYTHONPATH"] = str(laid.folder)
+    variables = {REQUEST_ENV_VAR: request.encode(), HOOK_ENV_VAR: IN_WORKER}
+    if start_report()[0] and (why := why_cold(packages, looked_for=looked_for_by_server())):
+        if packages.is_first:
+            variables["PYTHONPATH"] = str(packages.folder)
         restart_cold(spec, why, variables=variables)
     add_variables(variables)
-    use(laid)
+    use(packages)
 
 
-def why_cold(laid: Laid, *, looked_for: Collection[str]) -> str:
+def why_cold(packages: Packages, *, looked_for: Collection[str]) -> str:
     """Return why a forked process cannot have the packages; empty if it can.
 
     `looked_for`: modules that libraries have looked for and not found when they were loaded.
     """
-    brought = laid.modules()
-    if laid.is_first and (
-        loaded := sorted(brought & {name.partition(".")[0] for name in sys.modules})
-    ):
-        return f"the run's packages replace what is loaded ({', '.join(laid.replaces or loaded)})"
+    brought = packages.modules()
+    loaded = sorted(brought & {name.partition(".")[0] for name in sys.modules})
+    if packages.is_first and loaded:
+        names = ", ".join(packages.replaces or loaded)
+        return f"the run's packages replace what is loaded ({names})"
     if missed := sorted(brought & set(looked_for)):
         return f"libraries that are loaded have looked for {', '.join(missed)} already"
     return ""
 
 
 def _journaled(
-    wanted: Wanted, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
-) -> Laid:
+    request: PackageRequest, spec: RunSpec, workspace: Path, *, is_stopped: Callable[[], bool]
+) -> Packages:
     """Install them as a phase of the run; a failure or a stop is its end."""
     journal = open_journal(spec, "packages", logs=ray_logs(workspace))
-    journal.emit(PhaseEvent(name="packages", state="begin", detail=wanted.text))
+    journal.emit(PhaseEvent(name="packages", state="begin", detail=request.text))
     try:
         root = cluster_folder(workspace)
-        laid = install(wanted, root, workspace=workspace, is_stopped=is_stopped)
+        packages = install(request, root, workspace=workspace, is_stopped=is_stopped)
     except (MissingDependencyError, Stopped, OSError) as error:
         report = DriverReport(spec, logs=ray_logs(workspace))
         report.phases_so_far()
@@ -213,24 +213,24 @@ def _journaled(
             remedy = "`llmops retry` tries it again"
             end = report.failed([failure_of(error, remedy=remedy)])
         sys.exit(report.end(end))
-    journal.emit(PhaseEvent(name="packages", state="end", detail=_about(laid)))
+    journal.emit(PhaseEvent(name="packages", state="end", detail=_about(packages)))
     journal.close()
-    return laid
+    return packages
 
 
-def _about(laid: Laid) -> str:
-    names = ", ".join(laid.installed) or "all are in the environment"
-    how = "" if laid.is_new else " (already there)"
-    return f"{names}{how}" + (f"; replaces {', '.join(laid.replaces)}" if laid.replaces else "")
+def _about(packages: Packages) -> str:
+    names = ", ".join(packages.installed) or "all are in the environment"
+    replaced = f"; replaces {', '.join(packages.replaces)}" if packages.replaces else ""
+    return f"{names}{'' if packages.is_new else ' (already there)'}{replaced}"
 
 
 def in_worker() -> None:
     """Do the same in a worker of Ray, on whichever node it is."""
-    text = os.environ.get(WANTED_ENV_VAR)
+    text = os.environ.get(REQUEST_ENV_VAR)
     if text:
         workspace = Path.cwd()
         link_assets(workspace)
-        use(install(Wanted.decode(text), cluster_folder(workspace), workspace=workspace))
+        use(install(PackageRequest.decode(text), cluster_folder(workspace), workspace=workspace))
 
 
 def cluster_folder(workspace: Path) -> Path:
@@ -248,19 +248,19 @@ def without_secrets(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Installation:
-    """One run of pip: which packages are missing, and then exactly those into a folder."""
+    """A run of pip: it finds the missing packages, and installs exactly those into a folder."""
 
-    wanted: Wanted
+    request: PackageRequest
     workspace: Path
     scratch: Path
     have: Mapping[str, str]
     is_stopped: Callable[[], bool]
 
-    def into(self, folder: Path) -> Laid:
+    def into(self, folder: Path) -> Packages:
         items, replaces = self._missing()
-        if fixed := [one for one in replaces if one.split()[0] in _NEVER_REPLACED]:
+        if fixed := [text for text in replaces if text.split()[0] in _NEVER_REPLACED]:
             raise MissingDependencyError(
-                f"{self.wanted.text} would replace {fixed[0]}, with which the cluster runs.",
+                f"{self.request.text} would replace {fixed[0]}, with which the cluster runs.",
                 remedy="choose versions that work with it",
             )
         target = self.scratch / "packages"
@@ -268,14 +268,13 @@ class _Installation:
         if items:
             self._install(items, target)
         names = tuple(f"{item['metadata']['name']} {item['metadata']['version']}" for item in items)
-        mark = {"installed": names, "replaces": replaces}
-        (target / _MARK).write_text(json.dumps(mark))
+        (target / _MARK).write_text(json.dumps({"installed": names, "replaces": replaces}))
         shutil.rmtree(folder, ignore_errors=True)
         target.rename(folder)
-        return Laid(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
+        return Packages(folder=folder, installed=names, replaces=tuple(replaces), is_new=True)
 
     def _missing(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return what is not installed, as pip reports it, and what of it replaces another."""
+        """Return the missing packages as pip reports them, and those that replace a version."""
         constraints = self.scratch / "constraints.txt"
         fixed = (f"{name}=={version}" for name, version in self.have.items())
         constraints.write_text("\n".join(fixed))
@@ -303,12 +302,12 @@ class _Installation:
         return items
 
     def _words(self) -> list[str]:
-        file = self.wanted.requirements
-        return [*(["--requirement", file] if file else []), "--", *self.wanted.packages]
+        file = self.request.requirements
+        return [*(["--requirement", file] if file else []), "--", *self.request.packages]
 
     def _install(self, items: list[dict[str, Any]], target: Path) -> None:
-        named = self.wanted.requirements
-        options = _index_options(self.workspace / named) if named else ()
+        requirements = self.request.requirements
+        options = _index_options(self.workspace / requirements) if requirements else ()
         file = self.scratch / "install.txt"
         file.write_text("\n".join([*options, *map(_exact, items)]))
         try:
@@ -318,8 +317,8 @@ class _Installation:
 
     def _pip(self, *words: str) -> None:
         """Run `pip install` in the workspace. Raises _PipError, Stopped."""
-        own = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-        line = [*_pip_command(), "install", *own, *words]
+        options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+        line = [*_pip_command(), "install", *options, *words]
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         log = self.scratch / "pip.log"
         with log.open("wb") as file:
@@ -346,11 +345,11 @@ class _Installation:
 
     def _failure(self, error: _PipError) -> MissingDependencyError:
         lines = [line for line in error.output.splitlines() if line.strip()]
-        said = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-        first = said[-1] if said else (lines[-1] if lines else "it printed nothing")
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        first = errors[-1] if errors else (lines[-1] if lines else "it printed nothing")
         print("\n".join(["pip's last lines:", *lines[-_LAST_LINES:]]), file=sys.stderr, flush=True)
         return MissingDependencyError(
-            f"pip could not install {self.wanted.text}: {first}",
+            f"pip could not install {self.request.text}: {first}",
             remedy="check name and version, and that the nodes reach the package index"
             " (PIP_INDEX_URL in the cluster's environment names another one); `llmops logs` has"
             " pip's last lines",
@@ -414,13 +413,13 @@ def _lines(file: Path) -> list[str]:
         ) from None
 
 
-def _key(wanted: Wanted, workspace: Path, have: Mapping[str, str]) -> str:
+def _key(request: PackageRequest, workspace: Path, have: Mapping[str, str]) -> str:
     """Return a name of the content: the lines, the interpreter, the platform, the environment.
 
     Also what is in a package of the workspace: its name and version stay while it is worked on.
     """
-    file = workspace / wanted.requirements if wanted.requirements else None
-    lines = sorted([*wanted.packages, *(_contents(file) if file else ())])
+    file = workspace / request.requirements if request.requirements else None
+    lines = sorted([*request.packages, *(_contents(file) if file else ())])
     parts = [
         *lines,
         *(digest for line in lines for digest in _digests(line, workspace)),
@@ -438,9 +437,9 @@ def _contents(file: Path, depth: int = 5) -> Iterator[str]:
         text = line.partition(" #")[0].strip()
         if text and not text.startswith("#"):
             yield text
-        found = _OPTION.match(text)
-        if found and found[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
-            name = found[2].strip().removeprefix("file://")
+        option = _OPTION.match(text)
+        if option and option[1] in ("-r", "-c", "--requirement", "--constraint") and depth:
+            name = option[2].strip().removeprefix("file://")
             if "://" not in name:  # What is behind another URL only pip reads.
                 yield from _contents(file.parent / name, depth - 1)
 
@@ -453,33 +452,34 @@ def _digests(line: str, workspace: Path) -> Iterator[str]:
     if os.path.isfile(path):  # Which is no error of a line that is too long for a name.
         yield hashlib.sha256(path.read_bytes()).hexdigest()
     elif "/" in name and os.path.isdir(path):
-        for one in sorted(path.rglob("*")):
-            if one.is_file() and "__pycache__" not in one.parts:
-                yield f"{one.relative_to(path)} {hashlib.sha256(one.read_bytes()).hexdigest()}"
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"{file.relative_to(path)} {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _environment() -> dict[str, str]:
     """Return name and version of each package that is installed for this interpreter."""
     # Ray and the run add folders of their own; a constraint must be a version that pip reads.
     paths = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
-    found: dict[str, str] = {}
-    for one in metadata.distributions(path=paths):
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions(path=paths):
         with suppress(KeyError, TypeError, AttributeError):
-            if _VERSION.fullmatch(one.version):
-                found.setdefault(_canonical(one.metadata["Name"]), one.version)
-    return found
+            if _VERSION.fullmatch(distribution.version):
+                versions.setdefault(_canonical(distribution.metadata["Name"]), distribution.version)
+    return versions
 
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _laid(folder: Path) -> Laid | None:
+def _read_packages(folder: Path) -> Packages | None:
     try:
         mark = json.loads((folder / _MARK).read_text())
     except (OSError, ValueError):
         return None
-    return Laid(folder=folder, installed=tuple(mark["installed"]), replaces=tuple(mark["replaces"]))
+    installed, replaces = tuple(mark["installed"]), tuple(mark["replaces"])
+    return Packages(folder=folder, installed=installed, replaces=replaces)
 
 
 @contextmanager

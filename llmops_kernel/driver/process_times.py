@@ -27,19 +27,19 @@ def driver_times() -> tuple[float, float | None]:
     A forked driver is a child of the fork server; its launcher is a child of the supervisor.
     """
     pid = int(os.environ.get(DRIVER_ENV_VAR) or os.getpid())
-    supervisor = next((one for one in _above(pid) if _is_supervisor(one)), None)
+    supervisor = next((ancestor for ancestor in _above(pid) if _is_supervisor(ancestor)), None)
     return born_s(pid), None if supervisor is None else born_s(supervisor)
 
 
 def _above(pid: int) -> list[int]:
-    found: list[int] = []
+    ancestors: list[int] = []
     while pid > 1:
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             break
-        found.append(pid)
-    return found
+        ancestors.append(pid)
+    return ancestors
 
 
 def _is_supervisor(pid: int) -> bool:

@@ -48,10 +48,12 @@ def restart_cold(spec: RunSpec, why: str, *, variables: Mapping[str, str]) -> No
     """
     add_metadata(DRIVER_METADATA, spec.encode())
     add_variables({**variables, REFUSE_ENV_VAR: why})
-    own = os.environ.get("PYTHONPATH", "")
+    inherited = os.environ.get("PYTHONPATH", "")
     os.environ.update(variables)
-    if own and "PYTHONPATH" in variables:  # Ray's own has this package.
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [variables["PYTHONPATH"], own]))
+    if inherited and "PYTHONPATH" in variables:  # Ray's own has this package.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [variables["PYTHONPATH"], inherited])
+        )
     os.environ[REFUSE_ENV_VAR] = why
     os.environ[START_REPORT_ENV_VAR] = f"cold: {why}"
     sys.stdout.flush()

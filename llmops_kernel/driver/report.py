@@ -1,4 +1,4 @@
-"""What a driver journals: the start-up so far, the processes, failures and the end."""
+"""A driver's entries in the journal: the start-up so far, the processes, failures and the end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DriverReport:
     """The driver's stream of the journal."""
 
     def __init__(self, spec: RunSpec, *, logs: Path | None) -> None:
-        """`logs`: Ray's log folder of this node."""
+        """Set up the report. `logs`: Ray's log folder of this node."""
         self._spec, self._logs = spec, logs
         self._journal = open_journal(spec, "driver", logs=logs)
         self._lines = RunLines()
@@ -107,8 +107,10 @@ class DriverReport:
         for failure in failures:
             self.emit(failure)
         first = failures[0]
-        where = f" ({first.file}:{first.line})" if first.file and first.line else ""
-        message = first.message if where and first.file in first.message else first.message + where
+        location = f" ({first.file}:{first.line})" if first.file and first.line else ""
+        message = (
+            first.message if location and first.file in first.message else first.message + location
+        )
         return EndEvent(state="FAILED", message=message, remedy=first.remedy)
 
     def end(self, event: EndEvent, *, others: Sequence[str] = ()) -> int:
@@ -118,9 +120,12 @@ class DriverReport:
         """
         self.emit(event)
         print(f"{event.state}: {event.message}" if event.message else event.state, flush=True)
-        own = self._journal.paths[:1]
+        own_paths = self._journal.paths[:1]
         names = [f"{self._spec.attempt}-{stream}.jsonl" for stream in others]
-        store(self._spec, [*own, *(path.with_name(name) for path in own for name in names)])
+        store(
+            self._spec,
+            [*own_paths, *(path.with_name(name) for path in own_paths for name in names)],
+        )
         self._journal.close()
         self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0
@@ -135,21 +140,26 @@ def with_remedy(failure: FailureEvent, spec: RunSpec) -> FailureEvent:
         return failure
     remedy = ""
     if failure.error in ("ModuleNotFoundError", "HookError") and (
-        found := _NO_MODULE.search(failure.message)
+        match := _NO_MODULE.search(failure.message)
     ):
-        remedy = _about_module(found[1], spec)
-    elif failure.error == "FileNotFoundError" and (found := _NO_FILE.search(failure.message)):
-        path = os.path.relpath(found[1], Path.cwd()) if os.path.isabs(found[1]) else found[1]
-        if kept := covers(spec.ignored, os.path.normpath(path)):
-            remedy = f"{kept} is in your workspace, but an ignore file kept it at home. {how(path)}"
+        remedy = _about_module(match[1], spec)
+    elif failure.error == "FileNotFoundError" and (match := _NO_FILE.search(failure.message)):
+        path = os.path.relpath(match[1], Path.cwd()) if os.path.isabs(match[1]) else match[1]
+        if ignored := covers(spec.ignored, os.path.normpath(path)):
+            remedy = (
+                f"{ignored} is in your workspace, but an ignore file kept it at home. {how(path)}"
+            )
     return failure.model_copy(update={"remedy": remedy}) if remedy else failure
 
 
 def _about_module(name: str, spec: RunSpec) -> str:
     top = name.partition(".")[0]
     for path in (f"{name.replace('.', '/')}.py", f"{top}.py", top):
-        if kept := covers(spec.ignored, path):
-            return f"{kept} is in your workspace, but an ignore file kept it at home. {how(kept)}"
+        if ignored := covers(spec.ignored, path):
+            return (
+                f"{ignored} is in your workspace, but an ignore file kept it at home."
+                f" {how(ignored)}"
+            )
     package = _PACKAGE_OF.get(top, top.replace("_", "-"))
     return (
         f"give the run the package: `packages: [{package}]` in its config, or"
@@ -176,11 +186,11 @@ def print_traceback(failure: FailureEvent) -> None:
         print(failure.traceback, file=sys.stderr, flush=True)
 
 
-# --- Copies of the journal in the run's storage: written by this attempt, read by the next ---
+# --- Copies of the journal in the run's storage ---
 
 
 RECALL_S = 10.0
-"""How long a driver that has ended waits until earlier attempts' journals are copied."""
+"""Seconds that a driver that has ended waits until earlier attempts' journals are copied."""
 
 
 def recall(spec: RunSpec, target: Path | None) -> None:

@@ -70,7 +70,7 @@ class Stored:
 
 
 class Bucket:
-    """One run's part of a bucket. Each method raises StoreError."""
+    """The files of a run in a bucket. Each method raises StoreError."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -95,10 +95,10 @@ class Bucket:
 
     def put(self, folder: Path, name: str) -> int:
         """Upload a folder without markers and half files; return its bytes."""
-        chosen = checkpoint.content(folder)
-        pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in chosen]
+        files = checkpoint.content(folder)
+        pairs = [(file, f"{name}/{file.relative_to(folder).as_posix()}") for file in files]
         self._each(pairs)
-        return sum(file.stat().st_size for file in chosen)
+        return sum(file.stat().st_size for file in files)
 
     def put_files(self, files: Iterable[Path], name: str) -> None:
         """Upload files below `name`."""
@@ -158,17 +158,17 @@ class Bucket:
     def complete(self) -> list[Stored]:
         """Return the complete checkpoints, oldest first."""
         marked = [PurePosixPath(path) for path in self._list("checkpoints")]
-        found = []
+        stored_checkpoints = []
         for path in marked:
             step = step_of(path.parent.name)
             if path.name == MARKER and step is not None:
                 token = self._read(str(path)).decode(errors="replace").strip()
-                found.append(Stored(f"checkpoints/{path.parent.name}", step, token))
-        return sorted(found, key=lambda stored: stored.step)
+                stored_checkpoints.append(Stored(f"checkpoints/{path.parent.name}", step, token))
+        return sorted(stored_checkpoints, key=lambda stored: stored.step)
 
     def newest(self) -> Stored | None:
-        found = self.complete()
-        return found[-1] if found else None
+        checkpoints = self.complete()
+        return checkpoints[-1] if checkpoints else None
 
     def rotate(self, *, keep: int) -> None:
         """Delete all complete checkpoints but the newest `keep`, each with its marker first."""
@@ -212,10 +212,10 @@ class Bucket:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _failed(self, what: str, name: str, error: Any) -> StoreError:
+    def _failed(self, action: str, name: str, error: Any) -> StoreError:
         text = (str(error).strip().splitlines() or [""])[0]
         return StoreError(
-            f"{name} at {self.url} cannot be {what}: {type(error).__name__}: {text}",
+            f"{name} at {self.url} cannot be {action}: {type(error).__name__}: {text}",
             remedy="check storage.runs and the pods' credentials for it (secrets in the template)",
         )
 
@@ -227,7 +227,7 @@ def clear(folder: Path, *, but: Path | None = None) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-# --- The folders of a script's run on this node; needs no connection to Ray ---
+# --- Folders of a script's run on this node; need no connection to Ray ---
 
 
 _WORKING_DIR = "/runtime_resources/working_dir_files/"
@@ -247,8 +247,8 @@ def _node(workspace: Path) -> str:
 
 def ray_logs(workspace: Path) -> Path | None:
     """Return Ray's log folder of this node, from where the job's workspace is."""
-    session, found, _ = str(workspace).partition(_WORKING_DIR)
-    return Path(session) / "logs" if found else None
+    session, separator, _ = str(workspace).partition(_WORKING_DIR)
+    return Path(session) / "logs" if separator else None
 
 
 def journal_folders(spec: RunSpec, *, logs: Path | None) -> list[Path]:

@@ -41,12 +41,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Check:
-    """How many answers are the same, and by what the others differ."""
+    """The number of equal answers, and how the others differ."""
 
     num_equal: int
     num_prompts: int
     margins: tuple[float, ...]
-    """Of each other answer: by how much the first different token lost before."""
+    """For each other answer: by how much the first different token lost before."""
     rounded_to: str = ""
 
     def text(self) -> str:
@@ -56,9 +56,9 @@ class Check:
             return f"{same}."
         ties = sum(margin <= TIE for margin in self.margins)
         parts = [f"{ties} differ{'s' * (ties == 1)} at a tie of two tokens"] if ties else []
-        if others := len(self.margins) - ties:
+        if rounded := len(self.margins) - ties:
             parts.append(
-                f"{others} differ{'s' * (others == 1)} because the weights were rounded to"
+                f"{rounded} differ{'s' * (rounded == 1)} because the weights were rounded to"
                 f" {self.rounded_to} (logits at most {max(self.margins):.2g} apart);"
                 " --dtype float32 avoids that"
             )
@@ -88,15 +88,15 @@ def _answer(model: Any, tokenizer: Any, prompt: str, max_new_tokens: int) -> Ans
     ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
     ends = answer_ends(tokenizer, model.generation_config)
     with torch.inference_mode(), greedy(model, ends=ends, pad=tokenizer.pad_token_id):
-        made = model.generate(
+        generated = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             return_dict_in_generate=True,
             output_logits=True,
         )
-    logits = torch.cat([step.float() for step in made.logits])
-    return Answer(tuple(made.sequences[0, ids.shape[1] :].tolist()), logits)
+    logits = torch.cat([step.float() for step in generated.logits])
+    return Answer(tuple(generated.sequences[0, ids.shape[1] :].tolist()), logits)
 
 
 def compare(before: Sequence[Answer], after: Sequence[Answer], *, rounded_to: str) -> Check:
@@ -129,11 +129,11 @@ def _compare_logits(before: Sequence[Answer], after: Sequence[Answer], *, allowe
     for old, new in zip(before, after, strict=True):
         pairs = enumerate(zip(old.ids, new.ids, strict=False))
         # The first different token was still chosen after the same tokens.
-        alike = next((n + 1 for n, (one, other) in pairs if one != other), len(old.ids))
+        alike = next((n + 1 for n, (old_id, new_id) in pairs if old_id != new_id), len(old.ids))
         count = min(alike, len(old.logits), len(new.logits))
-        if count and (found := difference(old.logits[:count], new.logits[:count])) > allowed:
+        if count and (distance := difference(old.logits[:count], new.logits[:count])) > allowed:
             raise ExportError(
-                f"The exported model is not what was trained: its logits are {found:.1%} away,"
+                f"The exported model is not what was trained: its logits are {distance:.1%} away,"
                 f" and {allowed:.1%} are allowed. Nothing was written.",
                 remedy="report it with the base model's name; --check 0 exports without this check",
             )
@@ -141,8 +141,8 @@ def _compare_logits(before: Sequence[Answer], after: Sequence[Answer], *, allowe
 
 def _margin(old: Answer, new: Answer) -> float | None:
     """Return how far the new answer's first different token was behind; None if there is none."""
-    for position, (one, other) in enumerate(zip(old.ids, new.ids, strict=False)):
-        if one != other:
+    for position, (old_id, new_id) in enumerate(zip(old.ids, new.ids, strict=False)):
+        if old_id != new_id:
             row = old.logits[position]
-            return float(row[one] - row[other])
+            return float(row[old_id] - row[new_id])
     return None

@@ -43,8 +43,8 @@ def _front(job: ExportJob, base_folder: str, library: str) -> dict[str, Any]:
     front: dict[str, Any] = {}
     if base and not base.startswith(_LOCAL) and not _is_folder(job, base):
         front["base_model"] = base
-    if known := _license(base_folder):
-        front["license"] = known
+    if license_name := _license(base_folder):
+        front["license"] = license_name
     is_adapter = job.source.what == "adapter" and job.keep_adapter
     front["library_name"] = library or ("peft" if is_adapter else "transformers")
     front["pipeline_tag"] = "text-generation"
@@ -68,8 +68,8 @@ def _license(base_folder: str) -> str:
         front = yaml.safe_load(text.split("---")[1])
     except yaml.YAMLError:
         return ""
-    found = front.get("license") if isinstance(front, dict) else None
-    return found if isinstance(found, str) else ""
+    name = front.get("license") if isinstance(front, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _training(facts: CardFacts) -> dict[str, Any]:
@@ -96,8 +96,13 @@ def _data(facts: CardFacts) -> str:
     if not facts.data:
         return "The run did not record which data it read.\n"
     rows = [
-        [one["role"], f"`{one['source']}`", _cell(one.get("rows")), _cell(one.get("sha256_16"))]
-        for one in facts.data
+        [
+            source["role"],
+            f"`{source['source']}`",
+            _cell(source.get("rows")),
+            _cell(source.get("sha256_16")),
+        ]
+        for source in facts.data
     ]
     return _rows(["use", "source", "rows used", "SHA-256, first 16 digits"], rows)
 
@@ -116,22 +121,23 @@ def _origin(facts: CardFacts) -> dict[str, Any]:
         "config, SHA-256": facts.config_hash or None,
         "code, content hash": facts.code_hash or None,
         "git revision": facts.git or None,
-        "versions": ", ".join(f"{name} {found}" for name, found in facts.versions.items()) or None,
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.versions.items())
+        or None,
     }
 
 
 def _missing(facts: CardFacts) -> str:
-    """Say what is not known, instead of leaving it out."""
-    found = {
+    """Name the facts that are unknown, instead of leaving them out."""
+    gaps = {
         "the license of the data": True,
         "the git revision": not facts.git,
         "the data": not facts.data,
         "content hashes of data outside the workspace": any(
-            not one.get("sha256_16") for one in facts.data
+            not source.get("sha256_16") for source in facts.data
         ),
         "an evaluation": not facts.metrics,
     }
-    names = [name for name, is_missing in found.items() if is_missing]
+    names = [name for name, is_missing in gaps.items() if is_missing]
     return f"Not recorded by the run: {'; '.join(names)}.\n"
 
 

@@ -17,7 +17,7 @@ from llmops_kernel.version import VERSION
 
 
 def write_hub(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
-    """Write the folder, then upload it. The target is looked at first."""
+    """Write the folder, then upload it. The target is checked first."""
     target = _Hub(job) if job.repo else _Url(job)
     target.check()
     notes: tuple[str, ...] = ("Adapter only: it needs its base model.",)
@@ -83,12 +83,12 @@ class _Hub:
         except Exception as error:
             raise self._failed("written", error) from error
 
-    def _failed(self, what: str, error: Exception) -> ExportError:
+    def _failed(self, action: str, error: Exception) -> ExportError:
         text = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         if self._token:
             text = text.replace(self._token, "***")
         return ExportError(
-            f"{self.location} cannot be {what}: {text}",
+            f"{self.location} cannot be {action}: {text}",
             remedy="check the name and that the token may write there: hf auth whoami",
         )
 
@@ -115,15 +115,15 @@ class _Url:
     def check(self) -> None:
         """Raise ExportError if there is anything but an earlier export with --force."""
         try:
-            found = self._find()
+            files = self._find()
         except Exception as error:
             raise self._failed("read", error) from error
-        if found and MANIFEST not in found:
+        if files and MANIFEST not in files:
             raise ExportError(
-                f"{self.location} has files that llmops export did not write: {found[0]}",
+                f"{self.location} has files that llmops export did not write: {files[0]}",
                 remedy="choose another --path",
             )
-        if found and not self._job.replace:
+        if files and not self._job.replace:
             raise ExportError(
                 f"{self.location} exists.",
                 remedy="replace it with --force, or choose another --path",
@@ -159,14 +159,14 @@ class _Url:
 
     def _find(self) -> list[str]:
         with suppress(FileNotFoundError):
-            found: list[Any] = self._files.find(self._root)
-            return sorted(str(one)[len(str(self._root)) :].lstrip("/") for one in found)
+            paths: list[Any] = self._files.find(self._root)
+            return sorted(str(path)[len(str(self._root)) :].lstrip("/") for path in paths)
         return []
 
-    def _failed(self, what: str, error: Exception) -> ExportError:
+    def _failed(self, action: str, error: Exception) -> ExportError:
         text = (str(error).strip().splitlines() or [""])[0]
         return ExportError(
-            f"{self.location} cannot be {what}: {type(error).__name__}: {text}",
+            f"{self.location} cannot be {action}: {type(error).__name__}: {text}",
             remedy="check the URL and the credentials for it in this environment",
         )
 
@@ -182,7 +182,7 @@ class _Url:
         return f"python -c {shlex.quote(code)}"
 
 
-# --- The list of what an export wrote; its presence says that all of it is there ---
+# --- Manifest of an export; its presence says that all of it is there ---
 
 
 IGNORE_FILE = ".llmopsignore"
@@ -191,8 +191,8 @@ _CHUNK_BYTES = 1 << 20
 
 def files_of(folder: Path) -> list[str]:
     """Return the relative paths of an export's files, sorted, without the manifest."""
-    found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-    return sorted(rel for rel in found if rel not in (MANIFEST, IGNORE_FILE))
+    paths = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(rel for rel in paths if rel not in (MANIFEST, IGNORE_FILE))
 
 
 def manifest_of(folder: Path, job: ExportJob) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the files of an export come from: the run's result and its base model, as local folders."""
+"""The files of an export: the run's result and its base model, as local folders."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def local_result(source: ModelSource, scratch: Path) -> Path:
     folder = scratch / DOWNLOAD
     try:
         filesystem, path = open_url(source.location)
-        found = filesystem.find(path)
-        for file in found:
+        files = filesystem.find(path)
+        for file in files:
             target = folder / str(file)[len(str(path)) :].lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             filesystem.get_file(file, str(target))
@@ -35,7 +35,7 @@ def local_result(source: ModelSource, scratch: Path) -> Path:
             f" {type(error).__name__}: {error}",
             remedy="check the URL and the credentials for it in this environment",
         ) from error
-    if not found:
+    if not files:
         raise ExportError(
             f"The result of the run is gone: there is nothing at {source.location}",
             remedy="restore it, or train again: llmops resubmit RUN",
@@ -46,8 +46,8 @@ def local_result(source: ModelSource, scratch: Path) -> Path:
 def adapter_config(folder: Path) -> dict[str, Any]:
     """Return an adapter's config; empty if there is none."""
     with suppress(OSError, ValueError):
-        found = json.loads((folder / ADAPTER_CONFIG).read_text())
-        return found if isinstance(found, dict) else {}
+        value = json.loads((folder / ADAPTER_CONFIG).read_text())
+        return value if isinstance(value, dict) else {}
     return {}
 
 

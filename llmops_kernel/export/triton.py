@@ -13,7 +13,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.export.vllm import Served, write_served
+from llmops_kernel.export.vllm import EngineArguments, write_served
 from llmops_kernel.export.weights import Located, Progress
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 
@@ -109,7 +109,7 @@ def write_triton(job: ExportJob, located: Located, folder: Path, progress: Progr
     return ExportLine(kind="done", notes=notes, command=command)
 
 
-def _engine(job: ExportJob, served: Served) -> dict[str, Any]:
+def _engine(job: ExportJob, served: EngineArguments) -> dict[str, Any]:
     """Return the arguments of AsyncEngineArgs; those that are None keep vLLM's default."""
     values = {
         "model": f"{MOUNT}/{job.name}/1/{_WEIGHTS}",

@@ -32,12 +32,12 @@ if [ -e /sys/class/net/lo ]; then
 fi
 """
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's --max-lora-rank accepts."""
+"""Ranks that vLLM's --max-lora-rank accepts."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """What an engine is told, by the names of vLLM's engine arguments."""
+class EngineArguments:
+    """The arguments of an engine, by vLLM's names."""
 
     model: str
     """Relative to the folder, or a hub id."""
@@ -67,22 +67,24 @@ def write_vllm(job: ExportJob, located: Located, folder: Path, progress: Progres
     return ExportLine(kind="done", notes=notes, command=command)
 
 
-def write_served(job: ExportJob, located: Located, folder: Path, progress: Progress) -> Served:
-    """Write merged weights, or the adapter beside its base; return what an engine is told."""
+def write_served(
+    job: ExportJob, located: Located, folder: Path, progress: Progress
+) -> EngineArguments:
+    """Write merged weights, or the adapter beside its base; return the engine's arguments."""
     common: dict[str, Any] = {"trust_remote_code": job.source.trust_remote_code}
     if not (job.keep_adapter and located.is_adapter):
         notes = write_merged(job, located, folder, progress)
         config = _config(folder)
         dtype = str(config.get("dtype") or "auto")
         length = _length(job, config)
-        return Served(".", None, dtype, length, notes=notes, **common)
+        return EngineArguments(".", None, dtype, length, notes=notes, **common)
     adapter = folder / "adapter"
     write_adapter(job, located, adapter, progress)
     (adapter / "README.md").rename(folder / "README.md")
     if (adapter / _TEMPLATE).exists():
         shutil.copyfile(adapter / _TEMPLATE, folder / _TEMPLATE)
     model, config = _base(located, folder, progress)
-    return Served(
+    return EngineArguments(
         model,
         job.source.revision if model == located.base else None,
         stored_dtype(located) if job.dtype == "auto" else job.dtype,
@@ -94,7 +96,7 @@ def write_served(job: ExportJob, located: Located, folder: Path, progress: Progr
     )
 
 
-def serve_script(job: ExportJob, served: Served, *, has_template: bool) -> str:
+def serve_script(job: ExportJob, served: EngineArguments, *, has_template: bool) -> str:
     """Return a script that serves the folder it is in, on this machine only."""
     length = "" if served.max_model_len is None else str(served.max_model_len)
     options: list[Sequence[str]] = [
@@ -151,21 +153,21 @@ def _base(located: Located, folder: Path, progress: Progress) -> tuple[str, dict
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "config.json").read_text())
-    return found if isinstance(found, dict) else {}
+    value = json.loads((folder / "config.json").read_text())
+    return value if isinstance(value, dict) else {}
 
 
 def _length(job: ExportJob, config: dict[str, Any]) -> int | None:
     """Return the run's longest row with its answer, at most what the model allows."""
     allowed = config.get("max_position_embeddings")
-    lengths = [one for one in (job.max_length, allowed) if isinstance(one, int)]
+    lengths = [length for length in (job.max_length, allowed) if isinstance(length, int)]
     return min(lengths, default=None)
 
 
 def _rank(adapter: Path) -> int:
     """Return the smallest rank that vLLM accepts and that the adapter fits into."""
     config = adapter_config(adapter)
-    wanted = [int(config.get("r") or 1)]
+    ranks = [int(config.get("r") or 1)]
     with suppress(AttributeError):
-        wanted += [int(rank) for rank in (config.get("rank_pattern") or {}).values()]
-    return next((rank for rank in _RANKS if rank >= max(wanted)), max(wanted))
+        ranks += [int(rank) for rank in (config.get("rank_pattern") or {}).values()]
+    return next((rank for rank in _RANKS if rank >= max(ranks)), max(ranks))

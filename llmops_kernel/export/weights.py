@@ -43,7 +43,7 @@ class Located:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments for everything that is loaded from `base`."""
+        """Return keyword arguments for everything that is loaded from `base`."""
         revision = self.source.revision if self.is_adapter else None
         return {"revision": revision, "trust_remote_code": self.source.trust_remote_code}
 
@@ -55,7 +55,7 @@ class Merged:
     model: Any
     tokenizer: Any
     dtype: str
-    """Of the weights to be written."""
+    """Number format of the weights to be written."""
     prompts: tuple[str, ...]
     before: list[Answer]
     base: str = ""
@@ -111,7 +111,7 @@ def stored_dtype(located: Located) -> str:
 def merge(
     job: ExportJob, located: Located, progress: Progress, *, dtype: str | None = None
 ) -> Merged:
-    """Load, answer the check's prompts, then merge the adapter and round to the wanted dtype."""
+    """Load, answer the check's prompts, then merge the adapter and round to the requested dtype."""
     dtype = dtype or (stored_dtype(located) if job.dtype == "auto" else job.dtype)
     progress(f"Loading {Path(located.base).name}")
     tokenizer = load_tokenizer(located)
@@ -180,15 +180,15 @@ def make_readable(folder: Path) -> None:
 
 def _not_loaded(located: Located, error: Exception) -> ModelError:
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    what = f"{located.base} with the adapter {located.result}" if located.is_adapter else ""
+    subject = f"{located.base} with the adapter {located.result}" if located.is_adapter else ""
     return ModelError(
-        f"{what or located.base} cannot be loaded: {first}",
+        f"{subject or located.base} cannot be loaded: {first}",
         remedy="check that the base model is the one that the run was trained from, and, for a"
         " private hub model, that HF_TOKEN is set; --base names another location of it",
     )
 
 
-# --- A folder with merged weights, as Transformers, vLLM and the hub read it ---
+# --- Folder with merged weights, as Transformers, vLLM and the hub read it ---
 
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -197,7 +197,7 @@ _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 def write_merged(
     job: ExportJob, located: Located, folder: Path, progress: Progress
 ) -> tuple[str, ...]:
-    """Write model, tokenizer and card; return what is to be said about the weights."""
+    """Write model, tokenizer and card; return notes about the weights."""
     merged = merge(job, located, progress)
     save(merged, folder, progress)
     check = check_saved(job, merged, folder, progress)

@@ -1,4 +1,4 @@
-"""One export from its job to the last file."""
+"""An export, from its job to the last file."""
 
 from __future__ import annotations
 

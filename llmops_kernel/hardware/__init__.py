@@ -1,1 +1,1 @@
-"""What accelerators and hosts can do, as cited data. Pure: no torch, no Ray."""
+"""Facts about accelerators and hosts, as cited data. Pure: no torch, no Ray."""

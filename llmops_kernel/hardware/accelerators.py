@@ -43,7 +43,7 @@ _TABLES = "tables of torchtitan 0.3.0 and TRL 1.16, which agree"
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One device as PyTorch sees it."""
+    """A device as PyTorch sees it."""
 
     name: str
     device_names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Accelerator:
     """Dense FLOP per second by dtype. `float32` is without TF32, PyTorch's default; `tf32` is that
     of float32 products in TF32."""
     unit: str = "GPU"
-    """What one device is: a GPU, or a GCD (half an MI250X)."""
+    """Name of a device: a GPU, or a GCD (half an MI250X)."""
 
 
 def _row(
@@ -71,7 +71,7 @@ def _row(
     tf32: float | None = None,
     unit: str = "GPU",
 ) -> Accelerator:
-    """`half`: TFLOPS of bfloat16 and float16, which every sheet since Ampere gives alike."""
+    """Return a row. `half`: TFLOPS of bfloat16 and float16, alike on every sheet since Ampere."""
     peaks = {
         "float32": float32,
         "tf32": tf32,
@@ -159,7 +159,7 @@ ACCELERATORS: Final[tuple[Accelerator, ...]] = (
 
 
 def _key(device_name: str) -> str:
-    """Drivers differ in case, spaces and in whether they write the maker's name."""
+    """Normalise a device's name: drivers differ in case, spaces and the maker's name."""
     return " ".join(device_name.casefold().split()).removeprefix("nvidia ").removeprefix("amd ")
 
 
@@ -176,7 +176,7 @@ def find(device_name: str) -> Accelerator | None:
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
-    """Dense FLOP per second of one device at `dtype` ("bfloat16", "torch.bfloat16"), or None.
+    """Return dense FLOP per second of a device at `dtype` ("bfloat16", "torch.bfloat16"), or None.
 
     "tf32" are float32 products that are computed in TF32.
     """

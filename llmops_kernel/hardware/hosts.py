@@ -14,7 +14,7 @@ _AWS = "AWS EC2, accelerated computing instances"
 
 @dataclass(frozen=True)
 class HostType:
-    """One kind of machine."""
+    """A type of machine."""
 
     name: str
     accelerator_name: str

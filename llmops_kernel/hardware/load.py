@@ -1,4 +1,4 @@
-"""How busy and how full this machine is, and how much longer things may take on it."""
+"""The load and free memory of this machine, and how much longer things may take on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUPS = (
         *("total_cache", "total_shmem"),
     ),
 )
-"""Of both versions of control groups: folder, limit, use, and names in memory.stat."""
+"""For both versions of control groups: folder, limit, use, and names in memory.stat."""
 
 
 def load_per_core() -> float | None:

@@ -15,10 +15,10 @@ def settings() -> dict[str, str]:
     Without them they listen on the address of the machine's name or of its first network card.
     Empty where there is no loopback interface.
     """
-    found: list[tuple[int, str]] = []
+    interfaces: list[tuple[int, str]] = []
     with suppress(OSError):
-        found = socket.if_nameindex()
-    name = next((name for _, name in found if name in _NAMES), None)
+        interfaces = socket.if_nameindex()
+    name = next((name for _, name in interfaces if name in _NAMES), None)
     if name is None:
         return {}
     # `=`: NCCL would take `lo` for the beginning of names.

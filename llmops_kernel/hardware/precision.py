@@ -22,13 +22,13 @@ _BELOW_BF16 = (*_BELOW_AVX512, "AVX512_CORE", "AVX512_CORE_VNNI")
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:
-    """What the rule asks of a device."""
+    """The properties of a device that the choice of a number format depends on."""
 
     name: str
     """`NVIDIA H100 80GB HBM3`; of a CPU `this CPU`."""
     is_gpu: bool
     has_bf16: bool
-    """Whether it computes bfloat16 by instructions of its own. Emulated it is slow."""
+    """True if it computes bfloat16 by instructions of its own. Emulated it is slow."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,26 @@ class Precision:
     """Empty: the config names the format."""
 
     @property
-    def words(self) -> str:
-        """`bfloat16 (this CPU has bfloat16 instructions)`; empty where nothing was chosen."""
+    def summary(self) -> str:
+        """Return `bfloat16 (this CPU has bfloat16 instructions)`; empty if nothing was chosen."""
         return f"{self.dtype} ({self.reason})" if self.reason else ""
 
 
-def choose_dtype(asked: str, device: DeviceFacts, *, trains: bool) -> Precision:
+def choose_dtype(dtype: str, device: DeviceFacts, *, trains: bool) -> Precision:
     """Return the format that is fast and safe on a device; what a config names stays as it is.
 
     `float16` is never chosen: its largest number is 65,504, and models that were made in bfloat16
     have larger ones inside. Training on CPUs is float32 everywhere, so that a loss does not depend
     on the processor.
     """
-    if asked != AUTO:
-        return Precision(asked)
+    if dtype != AUTO:
+        return Precision(dtype)
     name = device.name
     if device.is_gpu and not device.has_bf16:
         return Precision("float32", f"{name} has no bfloat16, and values overflow in float16")
     if device.is_gpu:
-        kept = ", and what is trained is kept in float32" if trains else ""
-        return Precision("bfloat16", f"{name} has it{kept}")
+        training_note = ", and what is trained is kept in float32" if trains else ""
+        return Precision("bfloat16", f"{name} has it{training_note}")
     if trains:
         return Precision("float32", "CPUs train in it")
     if device.has_bf16:
@@ -69,7 +69,7 @@ def choose_dtype(asked: str, device: DeviceFacts, *, trains: bool) -> Precision:
 
 def weakest(devices: Sequence[DeviceFacts]) -> DeviceFacts:
     """Return the device that decides where several compute one run."""
-    return next((one for one in devices if not one.has_bf16), devices[0])
+    return next((device for device in devices if not device.has_bf16), devices[0])
 
 
 def gpu_facts(cuda: Any) -> DeviceFacts:
@@ -87,18 +87,18 @@ def cpu_facts(cpuinfo: Path = _CPUINFO, *, environ: Mapping[str, str] = os.envir
 
 
 def processor(cpuinfo: Path = _CPUINFO) -> dict[str, str]:
-    """Return what Linux says of the first processor; empty where it says nothing."""
-    found: dict[str, str] = {}
+    """Return the first processor's entry in /proc/cpuinfo; empty if there is none."""
+    facts: dict[str, str] = {}
     try:
         with cpuinfo.open() as lines:
             for line in lines:
                 name, colon, value = line.partition(":")
                 if not colon:
                     break  # An empty line ends a processor.
-                found[name.strip()] = value.strip()
+                facts[name.strip()] = value.strip()
     except OSError:
         pass
-    return found
+    return facts
 
 
 def used_flags(
@@ -108,5 +108,5 @@ def used_flags(
     flags = frozenset(facts.get("flags", "").split())
     most = next((environ[name].upper() for name in _MAX_ISA if environ.get(name)), "")
     if most in _BELOW_AVX512 or environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
-        return frozenset(one for one in flags if not one.startswith(("avx512", "amx")))
+        return frozenset(flag for flag in flags if not flag.startswith(("avx512", "amx")))
     return flags - _BF16_FLAGS if most in _BELOW_BF16 else flags

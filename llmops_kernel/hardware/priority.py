@@ -72,12 +72,12 @@ def give_share(leader: int) -> bool:
 
 
 def _session_of(leader: int) -> list[int]:
-    found = []
+    pids = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         with suppress(OSError):
             if os.getsid(pid) == leader:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def give_way() -> int:

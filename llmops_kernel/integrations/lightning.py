@@ -98,8 +98,8 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         if trainer.world_size == 1:
             return self._tokens
         torch = sys.modules["torch"]
-        counted = torch.tensor(self._tokens, device=trainer.strategy.root_device)
-        return int(trainer.strategy.reduce(counted, reduce_op="sum"))
+        tokens = torch.tensor(self._tokens, device=trainer.strategy.root_device)
+        return int(trainer.strategy.reduce(tokens, reduce_op="sum"))
 
     def _stop(self, trainer: Any) -> None:
         """Save on all workers, as Lightning asks for, and leave after this batch."""
@@ -124,8 +124,11 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         self._validated |= trainer.callback_metrics.keys() - self._trained
         if trainer.sanity_checking:
             return
-        known = trainer.callback_metrics
-        metrics = {name: float(known[name]) for name in known.keys() & self._validated}
+        callback_metrics = trainer.callback_metrics
+        metrics = {
+            name: float(callback_metrics[name])
+            for name in callback_metrics.keys() & self._validated
+        }
         track.evaluation(metrics, step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -72,14 +72,14 @@ class TrackCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not track.active() or not logs or "loss" not in logs:
             return
-        others = {
+        metrics = {
             name: value
             for name, value in logs.items()
             if isinstance(value, int | float)
             and name not in _OF_STEP
             and not name.endswith(_NO_METRICS)
         }
-        track.log(**others)
+        track.log(**metrics)
         counts = args.include_num_input_tokens_seen != "no"
         seen, self._tokens_seen = self._tokens_seen, state.num_input_tokens_seen
         track.step(
@@ -97,12 +97,12 @@ class TrackCallback(TrainerCallback):
     ) -> None:
         if not track.active() or not metrics:
             return
-        chosen = {
+        numbers = {
             name: value
             for name, value in metrics.items()
             if isinstance(value, int | float) and not name.endswith(_NO_METRICS)
         }
-        track.evaluation(chosen, step=state.global_step, duration_s=metrics.get("eval_runtime"))
+        track.evaluation(numbers, step=state.global_step, duration_s=metrics.get("eval_runtime"))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not track.active():
@@ -113,7 +113,7 @@ class TrackCallback(TrainerCallback):
 
 
 def _wait_for_other_workers() -> None:
-    """Each writes its own part of the checkpoint."""
+    """Wait until all workers have written their parts of the checkpoint."""
     dist = sys.modules["torch.distributed"]
     if dist.is_available() and dist.is_initialized():
         dist.barrier()

@@ -1,4 +1,4 @@
-"""How sure a difference is: the paired percentile bootstrap.
+"""The confidence of a difference: the paired percentile bootstrap.
 
 Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13: rows are drawn with
 replacement, each with the values of both sides, as the same row was scored twice. For scores of

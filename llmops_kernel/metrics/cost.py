@@ -1,4 +1,4 @@
-"""What a run has cost so far: the price of the nodes it used, times the hours it held them."""
+"""The cost of a run so far: the price of the nodes it used, times the hours it held them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Money and node-hours of a run; what is not known is None."""
+    """Money and node-hours of a run; unknown numbers are None."""
 
     money: float | None = None
     """In `currency`."""
@@ -44,18 +44,20 @@ def cost_so_far(holds: Iterable[HoldEvent], *, until_s: Mapping[int, float]) -> 
         by_attempt.setdefault(event.attempt, []).append(event)
     if not by_attempt or not all(by_attempt.values()):
         return UNKNOWN
-    held: list[tuple[HoldEvent, float]] = []
+    hold_hours: list[tuple[HoldEvent, float]] = []
     for attempt, events in by_attempt.items():
-        held += _held(events, until_s.get(attempt))
-    currencies = {event.currency for event, _ in held}
-    prices = [event.node_hour for event, _ in held]
-    known = [price for price in prices if price is not None]
-    if len(currencies) != 1 or len(known) < len(prices):
-        return Cost(node_hours=sum(hours for _, hours in held))
+        hold_hours += _held(events, until_s.get(attempt))
+    currencies = {event.currency for event, _ in hold_hours}
+    prices = [event.node_hour for event, _ in hold_hours]
+    known_prices = [price for price in prices if price is not None]
+    if len(currencies) != 1 or len(known_prices) < len(prices):
+        return Cost(node_hours=sum(hours for _, hours in hold_hours))
     return Cost(
-        money=sum(price * hours for price, (_, hours) in zip(known, held, strict=True)),
+        money=sum(
+            price * hours for price, (_, hours) in zip(known_prices, hold_hours, strict=True)
+        ),
         currency=currencies.pop(),
-        node_hours=sum(hours for _, hours in held),
+        node_hours=sum(hours for _, hours in hold_hours),
     )
 
 
@@ -63,14 +65,14 @@ def _held(events: Sequence[HoldEvent], until_s: float | None) -> list[tuple[Hold
     """Return each hold of an attempt, by its begin, with its hours."""
     ordered = sorted(events, key=lambda event: (event.time_s, event.state == "begin", event.seq))
     last_s = ordered[-1].time_s if until_s is None else until_s
-    held: list[tuple[HoldEvent, float]] = []
+    hold_hours: list[tuple[HoldEvent, float]] = []
     open_: dict[str, HoldEvent] = {}
     for event in ordered:
         if event.state == "begin":
             open_.setdefault(event.node, event)
         elif begin := open_.pop(event.node, None):
-            held.append((begin, _hours(begin.time_s, min(event.time_s, last_s))))
-    return held + [(begin, _hours(begin.time_s, last_s)) for begin in open_.values()]
+            hold_hours.append((begin, _hours(begin.time_s, min(event.time_s, last_s))))
+    return hold_hours + [(begin, _hours(begin.time_s, last_s)) for begin in open_.values()]
 
 
 def _hours(begin_s: float, end_s: float) -> float:

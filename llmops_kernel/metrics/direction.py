@@ -1,4 +1,4 @@
-"""Which way a metric is better, by its name."""
+"""The direction in which a metric is better, by its name."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class PhaseEvent(Event):
 
 
 class ProcessEvent(Event):
-    """Whether a process of the run was forked from the node's fork server.
+    """Reports whether a process of the run was forked from the node's fork server.
 
     The driver and rank 0 write it when they start. After its first step rank 0 writes it once more
     for all ranks, with their memory. For each process the event with more information counts.
@@ -75,7 +75,7 @@ class ProcessEvent(Event):
     """None for the driver."""
     warm: bool
     reason: str = ""
-    """Why it was started cold; empty when warm."""
+    """Reason for a cold start; empty when warm."""
     private_bytes: int | None = None
     """Unique set size after the first step: what this process shares with no other."""
 
@@ -119,9 +119,9 @@ class StartEvent(Event):
     engine: str = ""
     """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
     performance: str = ""
-    """What was chosen for speed and why, on one line."""
+    """The settings that were chosen for speed and why, on one line."""
     verified: dict[str, str] = {}
-    """What was found to run, and is what the config asks for: engine, attention, weights, optimizer
+    """The settings in force, which are those of the config: engine, attention, weights, optimizer
     states, trained, packing. Empty for a script."""
 
 
@@ -167,8 +167,8 @@ class StepEvent(Event):
     mfu_palm: Annotated[float | None, AfterValidator(possible)] = None
     """MFU as other tools give it: all weights as if trained, attention over the full square."""
     hfu: Annotated[float | None, AfterValidator(possible)] = None
-    """Of all FLOPs that were computed: also padding, masked tokens, and what checkpointing and the
-    attention kernel compute once more. None where the kernel is not known."""
+    """Utilization by all FLOPs that were computed: also padding, masked tokens, and what
+    checkpointing and the attention kernel compute once more. None where the kernel is not known."""
     peak_memory_bytes: int | None = None
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None
@@ -181,7 +181,7 @@ class StepEvent(Event):
 
 
 class ProgressEvent(Event):
-    """How far a run without training steps is, with the numbers that its kind shows; of a training
+    """Progress of a run without training steps, with the numbers that its kind shows; of a training
     how far an evaluation is.
     """
 
@@ -191,7 +191,7 @@ class ProgressEvent(Event):
     unit: str = "rows"
     values: dict[str, float] = {}
     members: dict[str, dict[str, float]] = {}
-    """The same numbers of each member that does a share of the work, such as `replica 0`."""
+    """Numbers by member that does a share of the work, such as `replica 0`."""
 
 
 class EvalEvent(Event):
@@ -203,9 +203,9 @@ class EvalEvent(Event):
     """0 while unknown."""
     duration_s: float | None = None
     answers_s: float | None = None
-    """Of these seconds those in which answers were generated; None if there were none."""
+    """Seconds of these in which answers were generated; None if there were none."""
     samples: tuple[dict[str, str], ...] = ()
-    """Of some rows `{"row", "prompt", "prediction", "reference"}` and what else is known of them.
+    """Samples `{"row", "prompt", "prediction", "reference"}` and what else is known of them.
 
     `row` names the same row in each evaluation; a row of another report may lack it. Prompt and
     reference are missing where an earlier report of the stream has them: `store.journal` has
@@ -242,7 +242,7 @@ class WarningEvent(Event):
 
 
 class FailureEvent(Event):
-    """One failure, ranks with the same text grouped."""
+    """A failure; ranks with the same text are grouped."""
 
     kind: Literal["failure"] = "failure"
     error: str
@@ -279,7 +279,7 @@ class QueueEvent(Event):
     place: int | None = None
     """1 for the run whose turn it is; None where there is no order."""
     length: int | None = None
-    """How many runs wait for some of the same resources, this one included."""
+    """Runs that wait for some of the same resources, this one included."""
 
 
 class OutputFile(BaseModel):
@@ -308,9 +308,9 @@ class OutputEvent(Event):
     another adapter; empty: the config's."""
     base_revision: str | None = None
     compared: str = ""
-    """How it was compared with the model that was trained, or why it was not."""
+    """Result of the comparison with the model that was trained, or why there was none."""
     copied_from: str = ""
-    """Where the run wrote it, if a client has copied it from there to `path`."""
+    """Path at which the run wrote it, if a client has copied it from there to `path`."""
 
 
 class HoldEvent(Event):
@@ -338,13 +338,13 @@ class AnswerEvent(Event):
     """Characters of the answer that stay; `text` comes behind them."""
     text: str = ""
     output_tokens: int = 0
-    """Of the answer so far."""
+    """Tokens of the answer so far."""
     prompt_tokens: int | None = None
     is_final: bool = False
     finish: Literal["", "stop", "length", "error", "cancelled"] = ""
-    """Why it ended; empty until it has ended."""
+    """Reason for the end of the answer; empty until it has ended."""
     error: str = ""
-    """Why there is no answer."""
+    """Reason why there is no answer."""
     remedy: str = ""
     tokens_per_second: float | None = None
     """From the first token to the last; None for fewer than two."""

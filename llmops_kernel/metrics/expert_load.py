@@ -1,4 +1,4 @@
-"""How evenly the routers of a mixture of experts spread the tokens of a step."""
+"""The balance of the routers of a mixture of experts over the tokens of a step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean
 LOAD = "expert_load_max"
 """Tokens of a layer's busiest expert over the mean of its experts; the mean over the layers."""
 WORST = "expert_load_worst"
-"""The same of the layer where it is highest."""
+"""The load in the layer where it is highest."""
 IDLE = "experts_idle"
 """Fraction of all experts that got no token, 0..1."""
 

@@ -37,7 +37,7 @@ def forward_flops(
     adapter_params: int = 0,
     causal: bool = True,
 ) -> float:
-    """FLOPs of one forward pass over `tokens` real tokens, in all sequences together.
+    """Return FLOPs of one forward pass over `tokens` real tokens, in all sequences together.
 
     `sum_squared_lengths`: sum of L^2 over the sequences (each packed document counts separately).
     """
@@ -59,7 +59,7 @@ def training_flops(
     adapter_params: int = 0,
     causal: bool = True,
 ) -> float:
-    """Required model FLOPs of the forward and backward pass over `tokens` real tokens.
+    """Return required model FLOPs of the forward and backward pass over `tokens` real tokens.
 
     For `lora` (also QLoRA: dequantising is overhead, not model work) give `adapters` from
     `lora_adapters()`: exact. With only `adapter_params`, the rounder 4N + 6A is returned,
@@ -89,7 +89,7 @@ def training_flops(
 
 
 def palm_flops(shape: ModelShape, *, tokens: int, sum_squared_lengths: float) -> float:
-    """FLOPs as published tables count them: 6N, full-square attention, all weights trained.
+    """Return FLOPs as published tables count them: 6N, full-square attention, all weights trained.
 
     PaLM, appendix B (arxiv.org/abs/2204.02311); torchtitan and TRL agree within 2 %. Only
     for comparison with such tables: it credits work that a causal kernel or LoRA does not do.
@@ -102,13 +102,13 @@ def palm_flops(shape: ModelShape, *, tokens: int, sum_squared_lengths: float) ->
 def _product(
     shape: ModelShape, tokens: int, sum_squared_lengths: float, window: int | None, *, causal: bool
 ) -> float:
-    """FLOPs of one query-by-key product of one layer, all sequences together."""
+    """Return FLOPs of one query-by-key product of one layer, all sequences together."""
     count = pairs(tokens, sum_squared_lengths, window) if causal else sum_squared_lengths
     return 2.0 * shape.attention_width * count
 
 
 def pairs(tokens: float, sum_squared_lengths: float, window: int | None) -> float:
-    """Pairs of a token with itself or an earlier one inside the window.
+    """Return pairs of a token with itself or an earlier one inside the window.
 
     A sequence longer than the window w has w L - w^2 / 2 pairs. The two sums do not contain the
     individual lengths, so L is their token-weighted mean: exact while no sequence is longer than
@@ -129,7 +129,7 @@ REJECTED_PEAK = "unknown: a step was faster than the peak"
 def mfu(
     *, flops: float | None, time_s: float, peak_flops: float | None, num_workers: int = 1
 ) -> float | None:
-    """Required FLOPs over what the hardware could have done in that time; 1 is the peak.
+    """Return required FLOPs over what the hardware could have done in that time; 1 is the peak.
 
     `flops`: of all workers together (`metrics.flops`). `time_s`: wall clock, with waiting
     for data. `peak_flops`: dense FLOP per second of one worker's device at the compute
@@ -148,5 +148,5 @@ def possible(mfu: float | None) -> float | None:
 
 
 def flops_per_second(*, flops: float | None, time_s: float) -> float | None:
-    """What is shown where the peak is unknown: the rate reached, all workers together."""
+    """Return the rate that is shown where the peak is unknown, for all workers together."""
     return flops / time_s if flops is not None and time_s > 0 else None

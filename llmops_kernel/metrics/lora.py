@@ -32,7 +32,7 @@ class LoraAdapters:
 
 @dataclass(frozen=True)
 class _Site:
-    """One linear layer at its position in the model."""
+    """A linear layer at its position in the model."""
 
     layer: int
     linear: Linear
@@ -100,8 +100,10 @@ def _old_names(shape: ModelShape) -> frozenset[str]:
 
 
 def _is_modelled(shape: ModelShape, target_modules: str | Sequence[str]) -> bool:
-    """With fused experts PEFT resolves a regular expression across layers and refuses one
-    half of a fused pair.
+    """Return whether the targets can be modelled.
+
+    With fused experts PEFT resolves a regular expression across layers and refuses one half of a
+    fused pair.
     """
     old_names = _old_names(shape)
     if not old_names or _is_all_linear(target_modules):
@@ -119,7 +121,7 @@ def _is_adapted(
     target_modules: str | Sequence[str],
     old_names: frozenset[str],
 ) -> bool:
-    """`old_names`: names that PEFT takes for the fused experts', wherever else they occur."""
+    """Return whether PEFT adapts it. `old_names`: those that PEFT takes for the fused experts'."""
     if not linear.adaptable:
         return False
     if _is_all_linear(target_modules):
@@ -142,7 +144,7 @@ def _leaf(name: str) -> str:
 
 
 def _rank(linear: Linear, *, r: int) -> int:
-    """PEFT doubles the rank where one matrix holds two former layers."""
+    """Return the rank, which PEFT doubles where one matrix holds two former layers."""
     return r * max(1, len(linear.old_names))
 
 

@@ -26,7 +26,7 @@ class AttentionWork:
     key_gradients: int = 2
     """Products of the backward pass for the gradients of queries and keys: 0 to 2."""
     value_gradients: int = 2
-    """The same for probabilities and values."""
+    """Products of the backward pass for the gradients of probabilities and values: 0 to 2."""
 
     @property
     def forward(self) -> int:
@@ -45,13 +45,13 @@ class ModelWork:
     """Without the head's."""
     backward: float
     head_forward: float
-    """Of a token whose logits are computed."""
+    """Weights that multiply a token whose logits are computed."""
     head_backward: float
     attention: tuple[AttentionWork, ...]
     recomputed: float = 0.0
     """Weights that multiply a token in addition under activation checkpointing."""
     recomputed_attention: float = 0.0
-    """How much of the forward products of attention is computed in addition: about 0 or 1."""
+    """Share of the forward products of attention that is computed in addition: about 0 or 1."""
 
 
 def required_flops(
@@ -62,7 +62,7 @@ def required_flops(
     logit_tokens: float | None = None,
     causal: bool = True,
 ) -> float:
-    """FLOPs that a step requires (`mfu`): trained weights 6 a token, frozen ones 4 or fewer.
+    """Return FLOPs that a step requires (`mfu`): trained weights 6 a token, frozen ones 4 or fewer.
 
     `sum_squared_lengths`: of L^2 over the sequences. `logit_tokens`: tokens whose logits are
     computed; default all.
@@ -74,7 +74,7 @@ def required_flops(
 
 
 def palm_flops(work: ModelWork, *, tokens: float, sum_squared_lengths: float) -> float:
-    """FLOPs as other tools credit them (`mfu_palm`): 6 a weight also where it is frozen, attention
+    """Return FLOPs as other tools credit them (`mfu_palm`): 6 a weight also where frozen, attention
     over the full square, logits of every token.
 
     PaLM, appendix B (arxiv.org/abs/2204.02311); torchtitan and TRL agree within 2 %.
@@ -87,14 +87,14 @@ def palm_flops(work: ModelWork, *, tokens: float, sum_squared_lengths: float) ->
 
 @dataclass(frozen=True)
 class Computed:
-    """What a model is given in a step, of all workers together: padding is computed too."""
+    """The input of a model in a step, of all workers together: padding is computed too."""
 
     tokens: float
     logit_tokens: float
     masked_squares: float
     """Sum of width^2 over the rows of batches with a mask: padded, or of rows in one sequence."""
     plain_squares: float
-    """The same of all other batches."""
+    """Squares of all other batches."""
 
     @property
     def squares(self) -> float:
@@ -103,7 +103,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What an attention kernel computes."""
+    """The products that an attention kernel computes."""
 
     covers: Literal["square", "earlier", "own"] = "square"
     """Each token with all tokens of the batch's width, with itself and those before it, or with
@@ -131,8 +131,8 @@ def executed_flops(
     tokens: float,
     sum_squared_lengths: float,
 ) -> float:
-    """FLOPs that a step executes (`hfu`): with padding, what the attention kernel does not leave
-    out, and what activation checkpointing and the kernel's backward pass compute once more.
+    """Return FLOPs that a step executes (`hfu`): with padding, what the attention kernel does not
+    leave out, and what activation checkpointing and the kernel's backward pass compute once more.
 
     `tokens`, `sum_squared_lengths`: of the rows, padding apart.
     """
@@ -146,23 +146,23 @@ def executed_flops(
         share = squares / computed.squares if squares else 0.0
         for window, width in _widths(work, kernel).items():
             if kernel.covers == "own":
-                found = share * pairs(tokens, sum_squared_lengths, window)
+                num_pairs = share * pairs(tokens, sum_squared_lengths, window)
             elif kernel.covers == "earlier" and not _needs_mask(computed, window):
-                found = squares / 2
+                num_pairs = squares / 2
             else:
-                found = squares
-            attention += 2.0 * width * found
+                num_pairs = squares
+            attention += 2.0 * width * num_pairs
     return weights + head + attention
 
 
 def _widths(work: ModelWork, kernel: Kernel) -> dict[int | None, float]:
     """Return the widths of all products of attention that are computed, by window."""
-    found: dict[int | None, float] = {}
+    widths: dict[int | None, float] = {}
     for layer in work.attention:
         again = layer.key_width if kernel.recomputes and layer.backward else 0
         width = (1 + work.recomputed_attention) * layer.forward + layer.backward + again
-        found[layer.window] = found.get(layer.window, 0.0) + width
-    return found
+        widths[layer.window] = widths.get(layer.window, 0.0) + width
+    return widths
 
 
 def _needs_mask(computed: Computed, window: int | None) -> bool:

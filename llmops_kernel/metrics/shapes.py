@@ -21,7 +21,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True)
 class Linear:
-    """One weight matrix, or all the experts' equal ones."""
+    """A weight matrix, or the equal ones of all experts."""
 
     name: str
     """Below its decoder layer: `self_attn.q_proj`."""
@@ -29,9 +29,9 @@ class Linear:
     in_features: int
     out_features: int
     active: int = 1
-    """How many of the equal matrices one token goes through: k of E experts."""
+    """Equal matrices that one token goes through: k of E experts."""
     copies: int = 1
-    """How many equal matrices there are: E."""
+    """Number of equal matrices: E."""
     adaptable: bool = True
     """PEFT can give it an adapter."""
     old_names: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What the FLOPs of a decoder-only language model depend on."""
+    """The sizes of a decoder-only language model that its FLOPs depend on."""
 
     model_type: str
     layers: tuple[Layer, ...]
@@ -64,7 +64,7 @@ class ModelShape:
 
     @cached_property
     def matmul_params(self) -> int:
-        """N: weights that multiply one token. With the head, also when it is tied to the
+        """Return N: weights that multiply one token. With the head, also when it is tied to the
         embedding; without the embedding look-up, norms and biases; k of E experts.
         """
         linears = (linear for layer in self.layers for linear in layer.linears)
@@ -96,7 +96,7 @@ def _decoder(
     window: Callable[[_Config, int], int | None] = lambda config, index: None,
     fused: bool = False,
 ) -> _Family:
-    """Llama and its many relatives; the arguments are the family's own defaults."""
+    """Describe Llama and its many relatives; the arguments are the family's own defaults."""
 
     def fields(config: _Config) -> _Fields:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
@@ -150,7 +150,7 @@ def _dense_fused(config: _Config, index: int) -> tuple[Linear, ...]:
 
 
 def _experts(config: _Config, inner: int, old_names: tuple[str, ...]) -> tuple[Linear, ...]:
-    """`old_names`: of router, gate, up and down projection; empty where PEFT knows none."""
+    """Describe experts. `old_names`: of router, gate, up, down; empty if PEFT knows none."""
     hidden, active = int(config["hidden_size"]), int(config["num_experts_per_tok"])
     # Transformers 5 writes `num_local_experts`, older files of some families `num_experts`.
     copies = int(config.get("num_local_experts") or config["num_experts"])
@@ -244,7 +244,7 @@ def _qwen_window(config: _Config, index: int) -> int | None:
 
 
 def _gemma_window(every: int) -> Callable[[_Config, int], int | None]:
-    """Gemma 2 alternates; Gemma 3 has one full layer in six."""
+    """Return a layer's window: Gemma 2 alternates; Gemma 3 has one full layer in six."""
 
     def window(config: _Config, index: int) -> int | None:
         if config.get("layer_types") is None:

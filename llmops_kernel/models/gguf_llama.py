@@ -101,8 +101,8 @@ def _name(gguf_name: str) -> str:
     """Return `model.layers.3.self_attn.q_proj.weight` for `blk.3.attn_q.weight`."""
     if gguf_name in _OUTSIDE_LAYERS:
         return _OUTSIDE_LAYERS[gguf_name]
-    _, layer, part, what = gguf_name.split(".")
-    return f"model.layers.{layer}.{_IN_LAYERS[part]}.{what}"
+    _, layer, part, parameter = gguf_name.split(".")
+    return f"model.layers.{layer}.{_IN_LAYERS[part]}.{parameter}"
 
 
 def _weights(tensor: gguf.ReaderTensor, config: dict[str, Any]) -> np.ndarray[Any, Any]:

@@ -16,7 +16,7 @@ _EXPECTED = (
     "Input and output embeddings are no longer tied",
     "Model with `tie_word_embeddings=True` and the tied_target_modules",
 )
-"""How PEFT's warnings begin about what is done here on purpose."""
+"""The beginnings of PEFT's warnings about what is done here on purpose."""
 
 
 def merged(model: Any) -> Any:
@@ -63,20 +63,22 @@ def _correct_config(model: Any) -> None:
     weights = [getattr(layer, "weight", None) for layer in (first, last)]
     if weights[0] is None or weights[1] is None or weights[0] is weights[1]:
         return
-    for config in {id(one): one for one in (model.config, model.config.get_text_config())}.values():
+    for config in {
+        id(settings): settings for settings in (model.config, model.config.get_text_config())
+    }.values():
         if getattr(config, "tie_word_embeddings", False):
             config.tie_word_embeddings = False
 
 
-# --- How far the logits of a written model are from those of the model that it was written from ---
+# --- Difference between the logits of two models ---
 
 
 EXACT: Final = 1e-3
 """Difference that is allowed in float32, where sums in another order give 1e-6."""
 COMPUTED: Final = 0.03
-"""Of the same weights, computed in 16 bits, or of weights rounded to the 11 bits of float16."""
+"""Allowed for the same weights in 16 bits, or for weights rounded to the 11 bits of float16."""
 ROUNDED: Final = 0.1
-"""Of weights rounded to 8 bits, as those of bfloat16 and Q8_0: 0.5 to 3 % in a model of some dozens
+"""Allowed for weights rounded to 8 bits (bfloat16, Q8_0): 0.5 to 3 % in a model of some dozens
 of layers. A lost or doubled adapter gives what it was trained for, which is more."""
 
 
@@ -87,23 +89,23 @@ def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> 
     """
     seen = [token for row in rows[:4] for token in row[-most // 4 :]]
     count = max(4, most - len(seen))
-    others = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
-    return [token for token in (*seen, *others) if 0 <= token < vocabulary][:most]
+    spread = [(2 * number + 1) * vocabulary // (2 * count) for number in range(count)]
+    return [token for token in (*seen, *spread) if 0 <= token < vocabulary][:most]
 
 
 def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
     """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
     import torch
 
-    given = torch.tensor([list(ids)], device=device)
+    inputs = torch.tensor([list(ids)], device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            found = model(input_ids=given, attention_mask=torch.ones_like(given)).logits
+            logits = model(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
     finally:
         model.train(was_training)
-    return found[0].float().cpu()
+    return logits[0].float().cpu()
 
 
 def difference(before: Any, after: Any) -> float:
@@ -116,12 +118,14 @@ def difference(before: Any, after: Any) -> float:
     if before.shape[-1] != after.shape[-1]:  # A vocabulary padded by a format.
         width = min(before.shape[-1], after.shape[-1])
         before, after = before[..., :width], after[..., :width]
-    old, new = (one.double() - one.double().mean(-1, keepdim=True) for one in (before, after))
-    found = float((old - new).norm() / old.norm().clamp(min=1e-12))
-    return found if torch.isfinite(torch.tensor(found)) else float("inf")
+    old, new = (
+        logits.double() - logits.double().mean(-1, keepdim=True) for logits in (before, after)
+    )
+    share = float((old - new).norm() / old.norm().clamp(min=1e-12))
+    return share if torch.isfinite(torch.tensor(share)) else float("inf")
 
 
-# --- Removes from a written model what is true on one machine, or during its training, only ---
+# --- Portable files of a written model ---
 
 
 ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
@@ -130,7 +134,7 @@ ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
     "tokenizer_config.json",
 )
 _OF_A_LOADING = ("is_local", "local_files_only", "name_or_path", "_name_or_path")
-"""How a tokenizer or a model was loaded, which says nothing about itself."""
+"""Keys that say how a tokenizer or a model was loaded, and nothing about itself."""
 
 
 def portable_name(model_id: str, source: str) -> str:
@@ -141,9 +145,9 @@ def portable_name(model_id: str, source: str) -> str:
     folder = Path(source)
     if is_catalogue_name(model_id) or not folder.is_dir():
         return model_id
-    named = str(_read(folder / CONFIG).get("_name_or_path") or "")
-    is_hub_id = looks_like_hub_id(named) and not Path(named).exists()
-    return named if is_hub_id else folder.resolve().name
+    base_name = str(_read(folder / CONFIG).get("_name_or_path") or "")
+    is_hub_id = looks_like_hub_id(base_name) and not Path(base_name).exists()
+    return base_name if is_hub_id else folder.resolve().name
 
 
 def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:
@@ -162,18 +166,18 @@ def make_portable(folder: Path, *, base: str = "", source: str = "") -> None:
 
 
 def _edit(path: Path, *, remove: tuple[str, ...] = (), add: dict[str, Any] | None = None) -> None:
-    found = _read(path)
-    if not found:
+    current = _read(path)
+    if not current:
         return
-    wanted = {**{k: v for k, v in found.items() if k not in remove}, **(add or {})}
-    if wanted != found:
-        path.write_text(json.dumps(wanted, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    edited = {**{k: v for k, v in current.items() if k not in remove}, **(add or {})}
+    if edited != current:
+        path.write_text(json.dumps(edited, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty where there is none."""
     try:
-        found = json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

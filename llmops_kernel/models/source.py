@@ -1,4 +1,4 @@
-"""Where the files of a model are: the catalogue, a folder, or the hub."""
+"""The place of a model's files: the catalogue, a folder, or the hub."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def model_source(model_id: str, *, roots: tuple[Path, ...], cache: Path | None) 
     """Return a folder if there is one (catalogue, workspace), else the id as the hub knows it."""
     if catalogue.is_catalogue_name(model_id):
         return str(catalogue.prepare(model_id, cache))
-    found = find(model_id, roots)
-    return str(found) if found is not None else model_id
+    folder = find(model_id, roots)
+    return str(folder) if folder is not None else model_id
 
 
 def looks_like_hub_id(name: str) -> bool:
@@ -38,11 +38,9 @@ def base_of_adapter(
         # One that is on disk is the adapter that this one continues.
         if looks_like_hub_id(name) and find(name, roots) is None:
             return name, revision, name
-    known = (
-        f"the base model {names[0][0]}, which is not on this node" if names else "no known model"
-    )
+    base = f"the base model {names[0][0]}, which is not on this node" if names else "no known model"
     raise ModelError(
-        f"The adapter in {folder} is of {known}.",
+        f"The adapter in {folder} is of {base}.",
         remedy=f"write its folder or hub id into base_model_name_or_path of {model_folder.CONFIG}",
     )
 
@@ -69,7 +67,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def pickle_refused(model: str) -> ModelError:
-    """What to raise for weights that are a pickle with more than tensors in it.
+    """Return the error for weights that are a pickle with more than tensors in it.
 
     PyTorch reads no others (`weights_only`), and advises to turn that off, which runs the file.
     """

@@ -84,9 +84,9 @@ class ScoreDriver:
         url = self._config.output.url
         if not url:
             # A bucket: each node has a folder of its own, and scorers are on several.
-            kept = open_bucket(self._spec.run_id)
-            own = run_folder(self._spec).output
-            return Sink(str(own) if kept is None else kept.url_of(own.name))
+            bucket = open_bucket(self._spec.run_id)
+            folder = run_folder(self._spec).output
+            return Sink(str(folder) if bucket is None else bucket.url_of(folder.name))
         if "://" in url or Path(url).is_absolute():
             return Sink(url)
         return Sink(str(Path(self._spec.workspace_root or Path.cwd()) / url))
@@ -108,14 +108,14 @@ class ScoreDriver:
             "metrics": metrics,
             "metric_rows": totals.rows_of(),
             "reliability": totals.reliability(),
-            "prompt_tokens": sum(one.prompt_tokens for one in ledger.finished),
-            "output_tokens": sum(one.output_tokens for one in ledger.finished),
+            "prompt_tokens": sum(part.prompt_tokens for part in ledger.finished),
+            "output_tokens": sum(part.output_tokens for part in ledger.finished),
         }
         sink.write(METRICS, json.dumps(summary, indent=2).encode())
         ledger.complete({"run": self._spec.run_id, "rows": totals.num_rows})
         LiveReport.evaluation(self._report, metrics, rows=totals.num_rows)
         self._report.phase("evaluate", "end")
-        size = sum(one.num_bytes for one in ledger.finished)
+        size = sum(part.num_bytes for part in ledger.finished)
         if self._config.output.url or "://" in sink.url:
             self._report.emit(OutputEvent(path=sink.url, what="scores", size_bytes=size))
         else:
@@ -129,11 +129,11 @@ class ScoreDriver:
         return EndEvent(state="SUCCEEDED", message=message, last_step=totals.num_rows)
 
 
-def _stopped(scored: Scored, what: str) -> EndEvent:
+def _stopped(scored: Scored, unit: str) -> EndEvent:
     done = sum(result.rows for result in scored.ledger.finished)
     return EndEvent(
         state="STOPPED",
-        message=f"Stopped; {done:,} of {scored.num_rows:,} {what}.",
+        message=f"Stopped; {done:,} of {scored.num_rows:,} {unit}.",
         remedy="`llmops retry` does the others",
         last_step=done,
     )

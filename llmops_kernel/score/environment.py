@@ -1,4 +1,4 @@
-"""Where vLLM's own environment is on this node."""
+"""The place of vLLM's own environment on this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why rows could not be scored: counted part by part, and what to do where no row could be."""
+"""The errors of rows: counted part by part, and the remedy where no row could be scored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def merged(results: Iterable[PartResult]) -> dict[str, int]:
 
 
 def _commonest(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Errors that differ in their numbers only, as of prompts that are too long, are one."""
+    """Count errors; those that differ in their numbers only, as of too long prompts, are one."""
     counts: dict[str, int] = {}
     examples: dict[str, str] = {}
     for error, count in pairs:
@@ -60,9 +60,9 @@ def refusal(errors: Sequence[str]) -> str:
 class Refusals:
     """Ends a run whose engine refuses all rows for one reason, before it has tried the others."""
 
-    def __init__(self, *, where: str) -> None:
-        """`where`: the output, whose column `error` has the error of each row."""
-        self._where = where
+    def __init__(self, *, output: str) -> None:
+        """Count refusals. `output`: its place, whose column `error` has the error of each row."""
+        self._output = output
         self._reason = ""
         self._rows = self._refused = 0
         self._is_over = False
@@ -80,11 +80,11 @@ class Refusals:
             raise RunError(
                 f"None of the first {self._rows:,} rows could be scored, all for one reason:"
                 f" {_shown(self._reason)}",
-                remedy=_remedy(self._reason, self._where),
+                remedy=_remedy(self._reason, self._output),
             )
 
 
-def check_some_scored(results: Sequence[PartResult], *, where: str) -> None:
+def check_some_scored(results: Sequence[PartResult], *, output: str) -> None:
     """Raise RunError where no row of a whole table could be scored."""
     rows = sum(result.rows for result in results)
     if sum(result.errors for result in results) < rows:
@@ -95,7 +95,7 @@ def check_some_scored(results: Sequence[PartResult], *, where: str) -> None:
     raise RunError(
         f"None of the {rows:,} rows could be scored"
         + (f", {share} because: {_shown(reason)}" if reason else "."),
-        remedy=_remedy(reason, where),
+        remedy=_remedy(reason, output),
     )
 
 
@@ -103,7 +103,9 @@ def _shown(reason: str) -> str:
     return reason.partition(_TRY)[0]
 
 
-def _remedy(reason: str, where: str) -> str:
-    known = (remedy for text, remedy in _REMEDIES.items() if text in reason)
-    todo = reason.partition(_TRY)[2] or next(known, _OTHERWISE)
-    return f"{todo}, and submit it as a new run; the column `error` in {where} has each row's error"
+def _remedy(reason: str, output: str) -> str:
+    remedies = (remedy for text, remedy in _REMEDIES.items() if text in reason)
+    todo = reason.partition(_TRY)[2] or next(remedies, _OTHERWISE)
+    return (
+        f"{todo}, and submit it as a new run; the column `error` in {output} has each row's error"
+    )

@@ -11,25 +11,25 @@ from llmops_kernel.driver.nodes.holds import Node, NodeHolds
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
 from llmops_kernel.score.standing.replicas import (
     forget,
-    found,
     free_gpus,
+    get_replica,
     give_up,
     load_failure,
-    replica,
+    standing_replica,
     was_ended,
 )
 
 PARTS_AT_ONCE = 2
-"""Of a scorer: while one part's last answers come, the next one's first are worked on."""
+"""Parts of a scorer: while one part's last answers come, the next one's first are worked on."""
 _ASK_OTHERS_S = 2.0
 _WAITING_S = 8.0
-_LOOK_EVERY_S = 5.0
+_POLL_S = 5.0
 _ENDED_BY_OTHERS = 3
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What Ray's ActorPool takes for an actor: it refuses one that it has already."""
+    """A hashable actor for Ray's ActorPool, which refuses one that it has already."""
 
     scorer: Any
     number: int
@@ -42,7 +42,7 @@ class Replica:
     loading: Any
     """Ray's reference to the result of `load`."""
     is_new: bool
-    """Whether this run has started it."""
+    """True if this run has started it."""
     times_ended: int = 0
     """By others, while it was waited for."""
     scorer: Any = None
@@ -65,15 +65,15 @@ class Fleet:
         self._scaling = Scaling(max_replicas, parts_at_once=PARTS_AT_ONCE, now_s=now_s)
         self._loading: list[Replica] = []
         self.ready: list[Replica] = []
-        self._begun_s = self._looked_s = now_s
+        self._begun_s = self._polled_s = now_s
         self._asked_others = self._warned = False
         for index in range(replicas):
             self._start(index)
 
     def _start(self, index: int, *, times_ended: int = 0) -> None:
         deployment = self._setup.deployment
-        is_new = found(deployment, index) is None
-        engine = replica(deployment, index)
+        is_new = standing_replica(deployment, index) is None
+        engine = get_replica(deployment, index)
         loading = engine.load.remote(
             keep_s=deployment.keep_s, run=deployment.run, caller=self._setup.caller
         )
@@ -88,67 +88,69 @@ class Fleet:
         import ray
 
         added = []
-        for one in list(self._loading):
-            if not ray.wait([one.loading], timeout=0)[0]:
+        for replica in list(self._loading):
+            if not ray.wait([replica.loading], timeout=0)[0]:
                 continue
-            self._loading.remove(one)
+            self._loading.remove(replica)
             try:
-                one.facts = ray.get(one.loading)
+                replica.facts = ray.get(replica.loading)
             except Exception as error:
-                self._failed(one, error)
+                self._failed(replica, error)
                 continue
-            one.scorer = self._scorer(one)
-            self.ready.append(one)
-            added.append(one)
+            replica.scorer = self._scorer(replica)
+            self.ready.append(replica)
+            added.append(replica)
         self._wait_for_the_first()
-        self._look_for_replaced()
+        self._find_replaced()
         return added
 
-    def _look_for_replaced(self) -> None:
-        """An engine that left is started again by its scorer, as another actor."""
-        if time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
-            self._looked_s = time.monotonic()
-            for one in self.ready:
-                one.engine = found(self._setup.deployment, one.index) or one.engine
+    def _find_replaced(self) -> None:
+        """Find engines that left and were started again by their scorers, as other actors."""
+        if time.monotonic() - self._polled_s >= _POLL_S:
+            self._polled_s = time.monotonic()
+            for replica in self.ready:
+                replica.engine = (
+                    standing_replica(self._setup.deployment, replica.index) or replica.engine
+                )
 
-    def _scorer(self, one: Replica) -> Any:
+    def _scorer(self, replica: Replica) -> Any:
         import ray
 
         # Ray restarts it and makes its calls again: a part that is written twice is the same file.
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3, "max_concurrency": 8}
-        return ray.remote(Scorer).options(**options).remote(self._setup, one.index)
+        return ray.remote(Scorer).options(**options).remote(self._setup, replica.index)
 
-    def _failed(self, one: Replica, error: Exception) -> None:
-        if was_ended(error) and one.times_ended < _ENDED_BY_OTHERS:
+    def _failed(self, replica: Replica, error: Exception) -> None:
+        if was_ended(error) and replica.times_ended < _ENDED_BY_OTHERS:
             # For want of work just when it was found, or by a run that was stopped.
-            self._start(one.index, times_ended=one.times_ended + 1)
+            self._start(replica.index, times_ended=replica.times_ended + 1)
             return
-        forget(self._setup.deployment, one.index)
-        known = load_failure(self._setup.deployment, error)
+        forget(self._setup.deployment, replica.index)
+        failure = load_failure(self._setup.deployment, error)
         if not self.ready and not self._loading:
-            raise known
+            raise failure
         if self._scaling.failed(time.monotonic()):
-            left_out = f"Replica {one.index} of the engine was left out: {known.message}"
-            self._warn(left_out, known.remedy)
+            left_out = f"Replica {replica.index} of the engine was left out: {failure.message}"
+            self._warn(left_out, failure.remedy)
 
     def _wait_for_the_first(self) -> None:
-        """Where GPUs are missing, ask idle engines of others to leave; later warn, once."""
+        """Ask idle engines of others to leave where GPUs are missing; later warn, once."""
         import ray
 
         deployment, waited_s = self._setup.deployment, time.monotonic() - self._begun_s
-        wanted = deployment.spec.num_gpus
-        if self.ready or self._warned or not wanted or waited_s < _ASK_OTHERS_S:
+        num_gpus = deployment.spec.num_gpus
+        if self.ready or self._warned or not num_gpus or waited_s < _ASK_OTHERS_S:
             return
         free = ray.available_resources().get("GPU", 0)
-        if free >= wanted:
+        if free >= num_gpus:
             return
         if not self._asked_others:
             self._asked_others = True
-            free_gpus([deployment.name(one.index) for one in self._loading])
+            free_gpus([deployment.name(replica.index) for replica in self._loading])
         elif waited_s >= _WAITING_S:
             self._warned = True
             self._warn(
-                f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
+                f"The engine is waiting for {num_gpus:g} GPUs; {free:g} are free.",
                 "another run uses the rest; `llmops status` shows which",
             )
 
@@ -159,16 +161,16 @@ class Fleet:
         now_s, count = time.monotonic(), len(self.ready) + len(self._loading)
         if self._loading or not self._scaling.is_due(now_s, count=count, parts_left=parts_left):
             return
-        self._scaling.looked(now_s)
+        self._scaling.note_attempt(now_s)
         free, gpus = ray.available_resources(), self._setup.deployment.spec.num_gpus
         if free.get("GPU", 0) >= gpus if gpus else free.get("CPU", 0) >= 1:
-            taken = {one.index for one in self.ready}
-            self._start(next(index for index in range(count + 1) if index not in taken))
+            indices = {replica.index for replica in self.ready}
+            self._start(next(index for index in range(count + 1) if index not in indices))
 
     def stop(self) -> None:
         """Ask scorers to leave their parts and engines to drop them; engines stay loaded."""
-        for one in self.ready:
-            one.scorer.cancel.remote()
+        for replica in self.ready:
+            replica.scorer.cancel.remote()
         self._drop()
 
     def end(self) -> None:
@@ -179,28 +181,31 @@ class Fleet:
         """
         import ray
 
-        for one in self.ready:
-            ray.kill(one.scorer, no_restart=True)
+        for replica in self.ready:
+            ray.kill(replica.scorer, no_restart=True)
         # What a scorer of a run that failed has sent, nobody waits for either.
         self._drop()
-        give_up([one.engine for one in self._loading if one.is_new], caller=self._setup.caller)
+        give_up(
+            [replica.engine for replica in self._loading if replica.is_new],
+            caller=self._setup.caller,
+        )
         self.ready, self._loading = [], []
 
     def _drop(self) -> None:
         """Tell the engines that are there now, which may have replaced the first ones."""
-        for one in self.ready:
-            now = found(self._setup.deployment, one.index)
-            if now is not None:
-                now.drop.remote(self._setup.caller)
+        for replica in self.ready:
+            engine = standing_replica(self._setup.deployment, replica.index)
+            if engine is not None:
+                engine.drop.remote(self._setup.caller)
 
 
-# --- When a further replica of the engine is started. Time is an argument ---
+# --- Scaling policy. Time is an argument ---
 
 
 EVERY_S = 5.0
 """Between two starts."""
 TRIES = 3
-"""How often a replica may fail to load before no further one is started."""
+"""Failed loads after which no further replica is started."""
 _LONGER = 4.0
 
 
@@ -208,7 +213,7 @@ class Scaling:
     """Waits longer after each replica that could not load, and gives up at last."""
 
     def __init__(self, most: int, *, parts_at_once: int, now_s: float) -> None:
-        """`most`: replicas that the config allows; each works on `parts_at_once`."""
+        """Scale up to `most` replicas, which the config allows; each works on `parts_at_once`."""
         self._most, self._parts_at_once = most, parts_at_once
         self._failures = 0
         self._next_s = now_s + EVERY_S
@@ -225,18 +230,18 @@ class Scaling:
     def gave_up(self) -> bool:
         return self._failures >= TRIES
 
-    def looked(self, now_s: float) -> None:
-        """A replica was started, or the cluster had no room for one."""
+    def note_attempt(self, now_s: float) -> None:
+        """Note that a replica was started, or that the cluster had no room for one."""
         self._next_s = now_s + EVERY_S
 
     def failed(self, now_s: float) -> bool:
-        """A replica could not load; return whether it is the first one."""
+        """Note that a replica could not load; return whether it is the first one."""
         self._failures += 1
         self._next_s = now_s + EVERY_S * _LONGER**self._failures
         return self._failures == 1
 
 
-# --- On which nodes the replicas and scorers of a scoring are ---
+# --- Nodes of replicas and scorers ---
 
 
 class LiveNodes:
@@ -248,7 +253,7 @@ class LiveNodes:
         self._nodes: dict[tuple[str, int], Node] = {}
 
     def loaded(self, index: int, facts: Mapping[str, Any]) -> None:
-        """A replica is ready: its node was held while it loaded, unless it was loaded before."""
+        """Note a loaded replica: its node was held while it loaded, unless it was loaded before."""
         self._nodes["engine", index] = facts["node"]
         load_s = facts.get("load_s") or 0.0
         since_s = max(self._begun_s, time.time() - load_s)
@@ -258,6 +263,6 @@ class LiveNodes:
         self, facts: Mapping[int, Mapping[str, Any]], progress: Mapping[int, Mapping[str, Any]]
     ) -> None:
         """Take what engines and scorers report; of one that does not answer the last is kept."""
-        self._nodes |= {("engine", index): one["node"] for index, one in facts.items()}
-        self._nodes |= {("scorer", index): one["node"] for index, one in progress.items()}
+        self._nodes |= {("engine", index): report["node"] for index, report in facts.items()}
+        self._nodes |= {("scorer", index): report["node"] for index, report in progress.items()}
         self._holds.use(self._nodes.values())

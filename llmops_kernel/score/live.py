@@ -1,4 +1,4 @@
-"""What a score run reports while it goes on: rows, rates, replicas, samples."""
+"""The progress of a score run in its journal: rows, rates, replicas, samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LiveReport:
         unit: str = "rows",
         caller: str = "",
     ) -> None:
-        """`caller`: by which engines know the calls of this run."""
+        """Set up the report. `caller`: by which engines know the calls of this run."""
         self._caller = caller
         self._done = 0
         self._report, self._ledger, self._nodes = report, ledger, nodes
@@ -41,8 +41,8 @@ class LiveReport:
         self._begun_s = self._written_s = time.monotonic()
         self._sampled_s = float("-inf")
         self._first_row = False
-        self._earlier = {one.index for one in ledger.finished}
-        self._before = sum(one.rows for one in ledger.finished)
+        self._earlier = {part.index for part in ledger.finished}
+        self._before = sum(part.rows for part in ledger.finished)
         """Rows of earlier attempts: they count as done, not as speed."""
         self._num_loaded = 0
         self._dtype = ""
@@ -50,20 +50,20 @@ class LiveReport:
         self._loaded_s = self._begun_s
         """When the first replica was ready: loading is no part of the rates."""
 
-    def loaded(self, one: Replica) -> None:
+    def loaded(self, replica: Replica) -> None:
         """Report a replica that is ready; the first one ends the start-up phase."""
         self._num_loaded += 1
-        self._nodes.loaded(one.index, one.facts)
-        dtype = one.facts.get("dtype", "")
+        self._nodes.loaded(replica.index, replica.facts)
+        dtype = replica.facts.get("dtype", "")
         if self._num_loaded > 1:
-            self._warn_of_other(one.index, dtype)
+            self._warn_of_other(replica.index, dtype)
             return
         self._dtype = dtype
         self._loaded_s = time.monotonic()
-        load_s = one.facts.get("load_s") or 0.0
+        load_s = replica.facts.get("load_s") or 0.0
         waited = time.monotonic() - self._begun_s
         standing = "it was loaded already" if load_s > waited + 1 else f"loaded in {load_s:.1f} s"
-        words = filter(None, (standing, one.facts.get("precision")))
+        words = filter(None, (standing, replica.facts.get("precision")))
         self._report.phase("engine", "end", detail="; ".join(words))
         self._report.phase("first_rows", "begin")
 
@@ -86,10 +86,10 @@ class LiveReport:
     def finish(self, ready: list[Replica]) -> None:
         """Journal that all rows are done, with the rates of this attempt as a whole."""
         seconds = time.monotonic() - self._loaded_s
-        mine = [one for one in self._ledger.finished if one.index not in self._earlier]
-        counts = {name: sum(getattr(one, name) for one in mine) for name in COUNTS}
+        mine = [part for part in self._ledger.finished if part.index not in self._earlier]
+        counts = {name: sum(getattr(part, name) for part in mine) for name in COUNTS}
         values = {f"{name}_per_second": count / seconds for name, count in counts.items()}
-        values["errors"] = float(sum(one.errors for one in self._ledger.finished))
+        values["errors"] = float(sum(part.errors for part in self._ledger.finished))
         if not self._first_row:
             self._report.phase("first_rows", "end")
         self._report.emit(
@@ -102,21 +102,23 @@ class LiveReport:
     ) -> None:
         self._written_s = now_s
         self._nodes.seen(facts, progress)
-        progress = with_under_way(progress, facts, self._caller)
+        progress = add_in_flight(progress, facts, self._caller)
         finished = self._ledger.finished
-        open_rows = sum(one["rows"] for one in progress.values())
+        open_rows = sum(result["rows"] for result in progress.values())
         # Answers on their way from the engine to a scorer are in neither's counts for a moment.
-        done = max(self._done, min(self._total, sum(one.rows for one in finished) + open_rows))
+        done = max(
+            self._done, min(self._total, sum(result.rows for result in finished) + open_rows)
+        )
         self._done = done
         counts = {"rows": float(done - self._before)}
         for name in COUNTS[1:]:
             if progress:
-                counts[name] = float(sum(one[name] for one in progress.values()))
+                counts[name] = float(sum(result[name] for result in progress.values()))
         self._rates.add(now_s, counts)
         if done > self._before and not self._first_row:
             self._first_row = True
             self._report.phase("first_rows", "end")
-        errors = float(sum(one.errors for one in finished))
+        errors = float(sum(result.errors for result in finished))
         values = {"errors": errors, **_speeds(self._rates), **_replica_values(facts)}
         self._report.emit(
             ProgressEvent(
@@ -134,16 +136,18 @@ class LiveReport:
     ) -> dict[str, dict[str, float]]:
         """Return each replica's own rates and KV cache."""
         members = {}
-        for index, one in sorted(progress.items()):
+        for index, counts in sorted(progress.items()):
             rates = self._member_rates.setdefault(index, Rates())
-            rates.add(now_s, {"rows": one["answered"], **{name: one[name] for name in COUNTS[1:]}})
+            rates.add(
+                now_s, {"rows": counts["answered"], **{name: counts[name] for name in COUNTS[1:]}}
+            )
             values = _speeds(rates)
             cache = facts.get(index, {}).get("kv_cache")
             members[f"replica {index}"] = values if cache is None else {**values, "kv_cache": cache}
         return members
 
     def _sample(self, now_s: float, progress: dict[int, dict[str, Any]], done: int) -> None:
-        samples = [sample for one in progress.values() for sample in one["samples"]]
+        samples = [sample for counts in progress.values() for sample in counts["samples"]]
         if samples and now_s - self._sampled_s >= _SAMPLES_EVERY_S:
             self._sampled_s = now_s
             self._report.emit(EvalEvent(step=done, metrics={}, samples=tuple(samples[-5:])))
@@ -154,35 +158,35 @@ class LiveReport:
         report.emit(EvalEvent(step=rows, metrics=metrics, num_rows=rows))
 
 
-def with_under_way(
+def add_in_flight(
     progress: dict[int, dict[str, Any]], facts: dict[int, dict[str, Any]], caller: str
 ) -> dict[int, dict[str, Any]]:
     """Add to what the scorers have the answers of calls that the engines have not finished."""
-    found = {}
-    for index, one in progress.items():
+    merged = {}
+    for index, counts in progress.items():
         rows, *tokens = facts.get(index, {}).get("under_way", {}).get(caller, (0, 0, 0))
-        more = {name: one[name] + n for name, n in zip(COUNTS[1:], tokens, strict=True)}
-        found[index] = {
-            **one,
-            **more,
-            "rows": one["rows"] + rows,
-            "answered": one["answered"] + rows,
+        tokens_so_far = {name: counts[name] + n for name, n in zip(COUNTS[1:], tokens, strict=True)}
+        merged[index] = {
+            **counts,
+            **tokens_so_far,
+            "rows": counts["rows"] + rows,
+            "answered": counts["answered"] + rows,
         }
-    return found
+    return merged
 
 
 def _speeds(rates: Rates) -> dict[str, float]:
     names = {name: f"{name}_per_second" for name in COUNTS}
-    found = {key: rates.per_second(name) for name, key in names.items()}
-    return {key: rate for key, rate in found.items() if rate is not None}
+    speeds = {key: rates.per_second(name) for name, key in names.items()}
+    return {key: rate for key, rate in speeds.items() if rate is not None}
 
 
 def _progress_of(ready: list[Replica]) -> dict[int, dict[str, Any]]:
-    return _ask({one.index: one.scorer.progress.remote() for one in ready})
+    return _ask({replica.index: replica.scorer.progress.remote() for replica in ready})
 
 
 def _facts_of(ready: list[Replica]) -> dict[int, dict[str, Any]]:
-    return _ask({one.index: one.engine.facts.remote() for one in ready})
+    return _ask({replica.index: replica.engine.facts.remote() for replica in ready})
 
 
 def _ask(calls: dict[int, Any]) -> dict[int, dict[str, Any]]:
@@ -193,31 +197,31 @@ def _ask(calls: dict[int, Any]) -> dict[int, dict[str, Any]]:
         return {}
     waiting = list(calls.values())
     in_time = set(ray.wait(waiting, num_returns=len(waiting), timeout=_ANSWER_S)[0])
-    found = {}
+    answers = {}
     for index, call in calls.items():
         if call not in in_time:
             continue
         try:
-            found[index] = ray.get(call)
+            answers[index] = ray.get(call)
         except ray.exceptions.RayError:
             continue
-    return found
+    return answers
 
 
 def _replica_values(facts: dict[int, dict[str, Any]]) -> dict[str, float]:
     values: dict[str, float] = {}
     if facts:
         values["replicas"] = float(len(facts))
-    caches = [one["kv_cache"] for one in facts.values() if one.get("kv_cache") is not None]
+    caches = [engine["kv_cache"] for engine in facts.values() if engine.get("kv_cache") is not None]
     if caches:
         values["kv_cache"] = max(caches)
-    running = [one["running"] for one in facts.values() if "running" in one]
+    running = [engine["running"] for engine in facts.values() if "running" in engine]
     if running:
         values["running"] = float(sum(running))
     return values
 
 
-# --- Rates of a run from its counts: rows and tokens per second over the last seconds ---
+# --- Rates over the last seconds ---
 
 
 WINDOW_S = 15.0

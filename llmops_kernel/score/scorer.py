@@ -25,7 +25,7 @@ from llmops_kernel.score.input.prompts import PROMPT_HOOKS, PromptMaker
 from llmops_kernel.score.output.ledger import PartResult
 from llmops_kernel.score.output.sink import Sink, table_bytes
 from llmops_kernel.score.output.table import OutputColumns, ScoredRow, part_table, prompt_text
-from llmops_kernel.score.standing.replicas import Deployment, replica
+from llmops_kernel.score.standing.replicas import Deployment, get_replica
 from llmops_kernel.tables.parts import Part, TableRow
 from llmops_kernel.tables.reading import read_part
 
@@ -36,21 +36,21 @@ _SHOWN = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerSetup:
-    """What all scorers of a run have in common."""
+    """The settings that all scorers of a run have in common."""
 
     config: dict[str, Any]
     job: Job
     deployment: Deployment
     columns: OutputColumns
     output: str
-    """Where parts are written; empty: they are sent to the driver."""
+    """Folder for the parts; empty: they are sent to the driver."""
     caller: str = field(default_factory=lambda: uuid.uuid4().hex)
     """By which engines know the calls of these scorers."""
 
 
 @dataclass
 class PartOutcome:
-    """What becomes of a part: a result, or why there is none."""
+    """The outcome of a part: a result, or why there is none."""
 
     index: int
     result: PartResult | None = None
@@ -61,7 +61,7 @@ class PartOutcome:
 
 
 class Scorer:
-    """One for each replica of the engine; two parts at a time keep the engine busy."""
+    """The scorer of one replica of the engine; two parts at a time keep the engine busy."""
 
     def __init__(self, setup: ScorerSetup, index: int) -> None:
         self._setup, self._index = setup, index
@@ -81,7 +81,7 @@ class Scorer:
         self._recent: deque[dict[str, str]] = deque(maxlen=max(1, self._config.evaluation.samples))
 
     def progress(self) -> dict[str, Any]:
-        """Rows of unfinished parts, answers and tokens since the start, and the newest answers."""
+        """Return rows of open parts, answers and tokens since the start, and the newest answers."""
         with self._lock:
             return {
                 "rows": sum(self._open.values()),
@@ -144,27 +144,29 @@ class Scorer:
 
     def _answer(self, part: Part, scored: Sequence[ScoredRow]) -> None:
         """Fill in the answers; a row with an error is not sent."""
-        asked = [one for one in scored if not one.error]
+        valid_rows = [row for row in scored if not row.error]
         job = self._setup.job
-        prompts: list[Prompt] = [one.prompt for one in asked]
-        targets = [one.reference or "" for one in asked] if job.task == "logprob" else []
+        prompts: list[Prompt] = [row.prompt for row in valid_rows]
+        targets = [row.reference or "" for row in valid_rows] if job.task == "logprob" else []
         size = min(_MAX_CHUNK, max(_MIN_CHUNK, self._config.engine.batch_size))
         if self._cancelled.is_set():  # An engine that left would be started again.
             raise CancelledError
         source = AnswerSource(
-            lambda: replica(self._setup.deployment, self._index),
+            lambda: get_replica(self._setup.deployment, self._index),
             chunk_rows=size,
             alone=self._alone,
-            counted=lambda answers: self._count(part.index, asked, answers),
+            on_answers=lambda answers: self._count(part.index, valid_rows, answers),
             is_cancelled=self._cancelled.is_set,
             caller=self._setup.caller,
         )
-        found = source.answers(job, prompts, targets, [one.row.number for one in asked])
-        for one, answer in zip(asked, found, strict=True):
-            one.answer = answer
-            one.error = answer.error or _not_json(job, answer)
+        results = source.answers(job, prompts, targets, [row.row.number for row in valid_rows])
+        for row, answer in zip(valid_rows, results, strict=True):
+            row.answer = answer
+            row.error = answer.error or _not_json(job, answer)
 
-    def _count(self, index: int, asked: Sequence[ScoredRow], answers: Sequence[Answer]) -> None:
+    def _count(
+        self, index: int, valid_rows: Sequence[ScoredRow], answers: Sequence[Answer]
+    ) -> None:
         with self._lock:
             self._open[index] = self._open.get(index, 0) + len(answers)
             self._answered += len(answers)
@@ -172,60 +174,60 @@ class Scorer:
             self._tokens[1] += sum(answer.output_tokens for answer in answers)
             for answer in answers[-self._config.evaluation.samples :]:
                 if not answer.error:
-                    self._recent.append(sample(asked[answer.id], answer))
+                    self._recent.append(sample(valid_rows[answer.id], answer))
 
     def _measure(self, scored: Sequence[ScoredRow]) -> Totals:
         totals = Totals()
-        for one in scored:
-            if not one.error and one.answer is not None:
-                self._measure_one(totals, one, one.answer)
-            if one.error:
+        for row in scored:
+            if not row.error and row.answer is not None:
+                self._measure_one(totals, row, row.answer)
+            if row.error:
                 totals.add_error()
         return totals
 
-    def _measure_one(self, totals: Totals, one: ScoredRow, answer: Answer) -> None:
+    def _measure_one(self, totals: Totals, row: ScoredRow, answer: Answer) -> None:
         try:
             scores = self._row_scorer.row(
                 answer.text,
-                one.reference,
-                one.row.values,
+                row.reference,
+                row.row.values,
                 logprob=answer.logprob,
                 output_tokens=answer.output_tokens,
                 label_scores=answer.scores,
             )
         except LLMOpsError as error:
-            one.error = error.message
+            row.error = error.message
             return
-        one.metrics = scores.values
+        row.metrics = scores.values
         totals.add(scores)
 
 
 def _result(
     part: Part, scored: Sequence[ScoredRow], totals: Totals, num_bytes: int, seconds: float
 ) -> PartResult:
-    asked = [one for one in scored if one.answer is not None]
-    answers = [one.answer for one in asked if one.answer is not None]
+    answered = [row for row in scored if row.answer is not None]
+    answers = [row.answer for row in answered if row.answer is not None]
     return PartResult(
         index=part.index,
         rows=len(scored),
-        errors=sum(bool(one.error) for one in scored),
+        errors=sum(bool(row.error) for row in scored),
         prompt_tokens=sum(answer.prompt_tokens for answer in answers),
         output_tokens=sum(answer.output_tokens for answer in answers),
         num_bytes=num_bytes,
         seconds=seconds,
         totals=totals.to_json(),
-        reasons=counted(one.error for one in scored if one.error),
-        refused=refusal([one.error for one in asked]),
+        reasons=counted(row.error for row in scored if row.error),
+        refused=refusal([row.error for row in answered]),
     )
 
 
-def sample(one: ScoredRow, answer: Answer) -> dict[str, str]:
+def sample(row: ScoredRow, answer: Answer) -> dict[str, str]:
     """Return a row as screens show it."""
     return {
-        "row": str(one.row.number),
-        "prompt": prompt_text(one.prompt)[:_SHOWN],
+        "row": str(row.row.number),
+        "prompt": prompt_text(row.prompt)[:_SHOWN],
         "prediction": answer.text[:_SHOWN],
-        "reference": (one.reference or "")[:_SHOWN],
+        "reference": (row.reference or "")[:_SHOWN],
     }
 
 
@@ -240,13 +242,13 @@ def _not_json(job: Job, answer: Answer) -> str:
     return ""
 
 
-# --- Gets the answers of many prompts from an engine that may die meanwhile ---
+# --- Answers of an engine that may die meanwhile ---
 
 
 _IN_FLIGHT = 4
 """Calls at once: the engine always has the next requests before it has finished the last."""
 _MAX_LOSSES = 30
-"""Of the engine during one part, before the run is given up."""
+"""Losses of the engine during one part, before the run is given up."""
 _RETURN_S = 120.0
 """How long Ray may take to start the engine's process again on a machine that is not busy."""
 _LOOK_S = 0.2
@@ -295,11 +297,11 @@ class AnswerSource:
         *,
         chunk_rows: int,
         alone: threading.Lock | None = None,
-        counted: Callable[[Sequence[Answer]], None] = lambda _: None,
+        on_answers: Callable[[Sequence[Answer]], None] = lambda _: None,
         is_cancelled: Callable[[], bool] = lambda: False,
         caller: str = "",
     ) -> None:
-        """`find` returns the replica's actor, which is started if it is gone.
+        """Use the replica's actor that `find` returns, which starts it if it is gone.
 
         `alone`: shared by all sources of one engine in this process. While one of them looks for
         the prompt that the engine dies of, the others send nothing. `caller`: by which the
@@ -309,7 +311,7 @@ class AnswerSource:
         self._find = find
         self._engine = find()
         self._chunk_rows = chunk_rows
-        self._counted = counted
+        self._on_answers = on_answers
         self._is_cancelled = is_cancelled
         self._caller = caller
 
@@ -332,15 +334,15 @@ class AnswerSource:
             _Chunk(n, prompts[n : n + size], targets[n : n + size], numbers[n : n + size])
             for n in range(0, len(prompts), size)
         )
-        found: list[Answer | None] = [None] * len(prompts)
-        suspects = self._all_at_once(job, chunks, found)
+        results: list[Answer | None] = [None] * len(prompts)
+        suspects = self._all_at_once(job, chunks, results)
         if suspects:
             with self._alone:
-                self._one_by_one(job, suspects, found)
-        return [answer for answer in found if answer is not None]
+                self._one_by_one(job, suspects, results)
+        return [answer for answer in results if answer is not None]
 
     def _all_at_once(
-        self, job: Job, chunks: deque[_Chunk], found: list[Answer | None]
+        self, job: Job, chunks: deque[_Chunk], results: list[Answer | None]
     ) -> deque[_Chunk]:
         """Return the chunks that have no answer because the engine was lost."""
         import ray
@@ -355,7 +357,7 @@ class AnswerSource:
                 under_way.append((chunk, self._call(job, chunk)))
             chunk, call = under_way.popleft()
             try:
-                self._keep(chunk, self._result(call), found)
+                self._keep(chunk, self._result(call), results)
             except ray.exceptions.RayActorError:
                 chunk.losses += 1
                 lost.append(chunk)
@@ -364,7 +366,7 @@ class AnswerSource:
                 break
         return lost
 
-    def _one_by_one(self, job: Job, suspects: deque[_Chunk], found: list[Answer | None]) -> None:
+    def _one_by_one(self, job: Job, suspects: deque[_Chunk], results: list[Answer | None]) -> None:
         import ray
 
         losses = 0
@@ -372,7 +374,7 @@ class AnswerSource:
             chunk = suspects.popleft()
             self._await_engine()
             try:
-                self._keep(chunk, self._result(self._call(job, chunk)), found)
+                self._keep(chunk, self._result(self._call(job, chunk)), results)
                 continue
             except ray.exceptions.RayActorError as error:
                 losses += 1
@@ -391,7 +393,7 @@ class AnswerSource:
             elif len(chunk.prompts) > 1:
                 suspects.extendleft(reversed(chunk.halves()))
             else:
-                self._keep(chunk, [_died()], found)
+                self._keep(chunk, [_died()], results)
 
     def _await_engine(self) -> None:
         """Find the engine, and wait until its process answers.
@@ -431,13 +433,13 @@ class AnswerSource:
                 raise CancelledError
         return ray.get(call)
 
-    def _keep(self, chunk: _Chunk, answers: Sequence[Answer], found: list[Answer | None]) -> None:
+    def _keep(self, chunk: _Chunk, answers: Sequence[Answer], results: list[Answer | None]) -> None:
         if len(answers) < len(chunk.prompts):
             raise CancelledError  # The engine has dropped the call.
         for n, answer in enumerate(answers):
             answer.id = chunk.first + n
-            found[answer.id] = answer
-        self._counted(answers)
+            results[answer.id] = answer
+        self._on_answers(answers)
 
 
 def _died() -> Answer:

@@ -11,7 +11,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.place import room_of
+from llmops_kernel.driver.queue.place import capacity_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
@@ -33,24 +33,24 @@ from llmops_kernel.score.setup import (
     job_of,
     open_table,
 )
-from llmops_kernel.score.standing.replicas import found
+from llmops_kernel.score.standing.replicas import standing_replica
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.parts import Part
 
 _POLL_S = 0.25
 _LEAVE_S = 20.0
-"""How long scorers may take to leave their parts after a stop."""
+"""Seconds that scorers may take to leave their parts after a stop."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What a scoring has done."""
+    """The result of a scoring."""
 
     ledger: Ledger
     num_rows: int
-    """Of the input."""
+    """Rows of the input."""
     columns: OutputColumns
-    """That the output keeps of the input."""
+    """Columns of the output."""
     is_complete: bool
     """False when it was stopped before the end."""
 
@@ -71,10 +71,10 @@ class Scoring:
     ) -> None:
         self._spec, self._config, self._sink = spec, config, sink
         self._report, self._stop, self._unit = report, stop, unit
-        self._words, self._holds = "", holds
+        self._engine_label, self._holds = "", holds
         self._fleet: Fleet | None = None
         self._queue = QueueWatch(report.emit, run=spec.run_id, most=spec.most_resources)
-        self._refusals = Refusals(where=sink.url)
+        self._refusals = Refusals(output=sink.url)
 
     def run(self) -> Scored:
         """Return when all rows are scored, or a stop was requested.
@@ -98,7 +98,7 @@ class Scoring:
             if self._has_turn(setup):
                 self._score_all(ledger, setup, rows)
         if ledger.is_complete:
-            check_some_scored(ledger.finished, where=self._sink.url)
+            check_some_scored(ledger.finished, output=self._sink.url)
         return Scored(ledger, rows, columns, is_complete=ledger.is_complete)
 
     def _score_all(self, ledger: Ledger, setup: ScorerSetup, rows: int) -> None:
@@ -126,14 +126,14 @@ class Scoring:
     def _setup(self, columns: Any) -> ScorerSetup:
         import ray
 
-        room = room_of(self._spec)
-        is_one = len(ray.nodes()) == 1 and not room.grows
+        capacity = capacity_of(self._spec)
+        is_one = len(ray.nodes()) == 1 and not capacity.grows
         self._report.phase("model", "begin")
         adapter = adapter_folder(self._spec, self._config.model.adapter)
         choice = engine_choice(
             self._spec,
             self._config,
-            num_gpus=room.total.get("GPU", 0),
+            num_gpus=capacity.total.get("GPU", 0),
             num_nodes=len(ray.nodes()),
             score_python=python_of(self._spec.cache_root),
         )
@@ -141,7 +141,7 @@ class Scoring:
             self._report.warn(choice.warning, choice.remedy)
         check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
-        self._words = choice.words
+        self._engine_label = choice.label
         return ScorerSetup(
             config=self._config.model_dump(mode="json"),
             job=job_of(self._config, adapter=adapter),
@@ -152,11 +152,11 @@ class Scoring:
 
     def _has_turn(self, setup: ScorerSetup) -> bool:
         """Wait for the run's turn, unless an engine is loaded already; False when stopped."""
-        self._report.phase("engine", "begin", detail=self._words)
+        self._report.phase("engine", "begin", detail=self._engine_label)
         gpus = setup.deployment.spec.num_gpus
-        is_loaded = bool(gpus) and found(setup.deployment, 0) is not None
-        wanted = None if is_loaded or not gpus else {"GPU": gpus}
-        return self._queue.begin(wanted, stop=self._stop)
+        is_loaded = bool(gpus) and standing_replica(setup.deployment, 0) is not None
+        request = None if is_loaded or not gpus else {"GPU": gpus}
+        return self._queue.begin(request, stop=self._stop)
 
     def _start(self, setup: ScorerSetup) -> Fleet:
         engine = self._config.engine
@@ -171,20 +171,20 @@ class Scoring:
         """Score what is left, until the end or a stop."""
         from ray.util import ActorPool
 
-        pool, left = ActorPool([]), ledger.remaining()
+        pool, remaining = ActorPool([]), ledger.remaining()
         under_way = 0
-        while left or under_way:
-            for one in fleet.poll():
+        while remaining or under_way:
+            for replica in fleet.poll():
                 self._queue.end()
-                live.loaded(one)
+                live.loaded(replica)
                 for number in range(PARTS_AT_ONCE):
-                    pool.push(Slot(one.scorer, number))
+                    pool.push(Slot(replica.scorer, number))
             if self._stop.is_set():
                 break
-            while left and pool.has_free():
-                pool.submit(_score_part, left.pop(0))
+            while remaining and pool.has_free():
+                pool.submit(_score_part, remaining.pop(0))
                 under_way += 1
-            fleet.grow(parts_left=len(left) + under_way)
+            fleet.grow(parts_left=len(remaining) + under_way)
             outcome = _next(pool, has_work=under_way > 0)
             if outcome is not None:
                 under_way -= 1
@@ -192,7 +192,7 @@ class Scoring:
                 if outcome.result is not None:
                     self._refusals.take(outcome.result)
             live.tick(fleet.ready)
-        if left or under_way:
+        if remaining or under_way:
             self._leave_parts(pool, fleet, ledger, under_way)
 
     def _take(self, outcome: PartOutcome, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""What a run is made of before the first row is scored: input, output, model, engine."""
+"""The parts of a run before the first row is scored: input, output, model, engine."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.parts import Plan, TableRow
 from llmops_kernel.tables.reading import divide, read_part
 
-_LOOKED_AT = 200
-"""Rows that are looked at to learn the names of the metrics."""
+_SAMPLED_ROWS = 200
+"""Rows that are read to learn the names of the metrics."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +45,35 @@ class Table:
 
 def roots(spec: RunSpec) -> tuple[Path, ...]:
     """Return where relative paths are looked for: as submitted, then on the client."""
-    own = (Path.cwd(),)
-    return (*own, Path(spec.workspace_root)) if spec.workspace_root else own
+    working_folder = (Path.cwd(),)
+    return (*working_folder, Path(spec.workspace_root)) if spec.workspace_root else working_folder
 
 
 def open_table(
-    spec: RunSpec, config: ScoreConfig, *, counted: Callable[[int], None] = lambda _: None
+    spec: RunSpec, config: ScoreConfig, *, on_count: Callable[[int], None] = lambda _: None
 ) -> Table:
     """Divide the input into parts and decide the output's columns. Raises DataError, HookError."""
-    wanted = config.input
-    files = table_files(wanted.path, roots=roots(spec), format_name=wanted.format)
-    plan = divide(files, part_rows=config.output.part_rows, limit=wanted.limit, counted=counted)
+    table_input = config.input
+    files = table_files(table_input.path, roots=roots(spec), format_name=table_input.format)
+    plan = divide(
+        files, part_rows=config.output.part_rows, limit=table_input.limit, on_count=on_count
+    )
     if not plan.parts:
-        raise DataError(f"{wanted.path} has no rows.", remedy="check the file")
+        raise DataError(f"{table_input.path} has no rows.", remedy="check the file")
     first = read_part(plan.parts[0])
-    _check_key(wanted.key, first.rows)
-    metrics = _metric_names(config, first.rows[:_LOOKED_AT])
-    keep = (*wanted.columns, wanted.key) if wanted.columns else ()
-    made = (
+    _check_key(table_input.key, first.rows)
+    metrics = _metric_names(config, first.rows[:_SAMPLED_ROWS])
+    keep = (*table_input.columns, table_input.key) if table_input.columns else ()
+    input_columns = (
         columns_of(first.rows, keep=keep)
         if first.table is None
         else columns_of_schema(first.table.schema, keep=keep)
     )
     columns = OutputColumns(
-        made.names, made.types, metrics=metrics, is_json=config.task.type == "json"
+        input_columns.names,
+        input_columns.types,
+        metrics=metrics,
+        is_json=config.task.type == "json",
     )
     return Table(plan, columns)
 
@@ -93,19 +98,19 @@ def _metric_names(config: ScoreConfig, rows: list[TableRow]) -> tuple[str, ...]:
     maker, scorer = PromptMaker(config, hooks), RowScorer(config, hooks.get("score_row"))
     names: dict[str, None] = {}
     failure: LLMOpsError | None = None
-    made = measured = 0
+    num_prompts = num_measured = 0
     for row in rows:
         if row.error:
             continue
         try:
             prepared = maker(row.values)
-            made += 1
+            num_prompts += 1
             names |= dict.fromkeys(scorer.names_of(prepared.reference, row.values))
-            measured += 1
+            num_measured += 1
         except LLMOpsError as error:
             failure = failure or error
-    if not measured and failure is not None:
-        lack = "can be measured" if made else "has a prompt"
+    if not num_measured and failure is not None:
+        lack = "can be measured" if num_prompts else "has a prompt"
         raise DataError(
             f"None of the first {len(rows)} rows {lack}. The first one: {failure.message}",
             remedy=failure.remedy or "check prompt in the config against the input's columns",
@@ -129,10 +134,10 @@ def columns_from(data: dict[str, Any]) -> OutputColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """Which engine runs, and what is said about the choice."""
+    """The engine that runs, and the explanation of the choice."""
 
     deployment: Deployment
-    words: str
+    label: str
     """`vLLM`, for the screen."""
     warning: str = ""
     remedy: str = ""
@@ -175,7 +180,7 @@ def engine_choice(
             code=code_of(engine),
             run=spec.run_id,
         ),
-        words={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
+        label={"vllm": "vLLM", "transformers": "Transformers"}.get(kind, kind),
         warning=warning,
         remedy="`llmops score-env` makes vLLM's environment on this machine" if warning else "",
     )
@@ -221,7 +226,7 @@ def _engine_type(kind: str, *, score_python: str) -> tuple[str, str, str]:
 
 
 _LORA_RANK = 64
-"""Of each engine, also where this job has no adapter: the next job of the same model may have one,
+"""Rank of each engine, also where this job has no adapter: the next job of a model may have one,
 and both then share the engine. Costs some megabytes."""
 
 
@@ -229,14 +234,14 @@ def adapter_folder(spec: RunSpec, adapter: str) -> str:
     """Return the adapter as the engine's node sees it. Raises DataError."""
     if not adapter or "://" in adapter:
         return adapter
-    found = find(adapter, roots(spec))
-    if found is None or not (found / "adapter_config.json").exists():
-        missing = "does not exist" if found is None else "has no adapter_config.json"
+    folder = find(adapter, roots(spec))
+    if folder is None or not (folder / "adapter_config.json").exists():
+        missing = "does not exist" if folder is None else "has no adapter_config.json"
         raise DataError(
             f"The adapter {adapter} {missing}.",
             remedy="name the output folder of a LoRA run in model.adapter, or the run in model.run",
         )
-    return str(found.resolve())
+    return str(folder.resolve())
 
 
 def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
@@ -264,13 +269,13 @@ def check_adapter_base(spec: EngineSpec, adapter: str) -> None:
         ) from error
 
 
-# --- Which version of a model or an adapter is in a folder or behind a URL, without reading it ---
+# --- Versions of a model or an adapter, without reading it ---
 
 
 _KINDS = frozenset(
     {".safetensors", ".bin", ".pt", ".gguf", ".json", ".model", ".jinja", ".txt", ".py"}
 )
-"""Of weights, configs, tokenizers, chat templates and code: all that a loaded model is made of."""
+"""Suffixes of weights, configs, tokenizers, chat templates and code: all parts of a model."""
 _NOT_THE_MODEL = frozenset({"trainer_state.json", "training_args.bin"})
 _STAMPS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "created")
 Mark = tuple[str, int, str]
@@ -283,20 +288,20 @@ def model_version(source: str) -> str:
     engine says what is wrong with them.
     """
     try:
-        marks = sorted(_behind_url(source) if "://" in source else _in_folder(Path(source)))
+        marks = sorted(_url_marks(source) if "://" in source else _folder_marks(Path(source)))
     except Exception:  # Each kind of store has errors of its own.
         return ""
     return hashlib.sha256(repr(marks).encode()).hexdigest()[:12] if marks else ""
 
 
-def _in_folder(folder: Path) -> Iterator[Mark]:
+def _folder_marks(folder: Path) -> Iterator[Mark]:
     for file in folder.iterdir() if folder.is_dir() else ():
         if _is_of_model(file.name) and file.is_file():
             stat = file.stat()
             yield file.name, stat.st_size, str(stat.st_mtime_ns)
 
 
-def _behind_url(url: str) -> Iterator[Mark]:
+def _url_marks(url: str) -> Iterator[Mark]:
     if url.startswith("hf://"):
         return
     files, path = open_url(url)

@@ -32,11 +32,11 @@ def final_metrics(
         return metrics, None
     try:
         # A metric of both hooks is the same number twice: that of all rows is kept.
-        found = compute_metrics(hook, _rows(sink, columns), num_rows=scored)
+        hook_metrics = compute_metrics(hook, _rows(sink, columns), num_rows=scored)
     except HookError as error:
         return metrics, (error.message, error.remedy)
-    metrics |= {name: value for name, value in found.values.items() if value is not None}
-    return metrics, (found.warning, "") if found.warning else None
+    metrics |= {name: value for name, value in hook_metrics.values.items() if value is not None}
+    return metrics, (hook_metrics.warning, "") if hook_metrics.warning else None
 
 
 def _rows(
@@ -56,8 +56,8 @@ def grades(config: ScoreConfig, sink: Sink) -> Grades:
     """Count the judge's grades in its output."""
     import pyarrow.parquet as pq
 
-    found = Grades(config.evaluation.judge.choices)
+    totals = Grades(config.evaluation.judge.choices)
     for name in sorted(sink.parts()):
         table = pq.read_table(io.BytesIO(sink.read(name) or b""), columns=["label"])
-        found.add(table["label"].to_pylist())
-    return found
+        totals.add(table["label"].to_pylist())
+    return totals

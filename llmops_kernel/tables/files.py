@@ -30,14 +30,14 @@ _PACKAGES = {
     **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
 }
 _GLOB = frozenset("*?[")
-_LOOKED_AT_BYTES = 1024
+_SNIFFED_BYTES = 1024
 _HASHED_BYTES = 256 * 1024**2
 """Hashing takes less than half a second up to here; a workspace may not be larger."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file of a table, the same for every process of the run."""
+    """A file of a table, the same for every process of the run."""
 
     url: str
     """A path that all nodes see, or a URL."""
@@ -108,16 +108,16 @@ def table_files(
         ) from error
     root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
     infos = _saved(infos, root, split, path)
-    found = [_file(files, info, url, format_name, root=root, hashed=hashed) for info in infos]
-    chosen = _without_notes([file for file in found if file is not None])
-    if not chosen:
+    candidates = [_file(files, info, url, format_name, root=root, hashed=hashed) for info in infos]
+    tables = _without_notes([file for file in candidates if file is not None])
+    if not tables:
         raise DataError(
             f"{path} has no tables.",
             remedy="check the path; relative ones start at the workspace folder. Files are"
             f" recognised by {', '.join(FORMATS)}; of a table to score, input.format can say"
             " what they are",
         )
-    return sorted(chosen, key=lambda file: file.url)
+    return sorted(tables, key=lambda file: file.url)
 
 
 def _saved(infos: list[dict[str, Any]], root: str, split: str, path: str) -> list[dict[str, Any]]:
@@ -154,15 +154,17 @@ def _url_of(path: str, roots: Sequence[Path]) -> str:
     if _GLOB & set(path):
         base = Path(path).expanduser()
         starts = [base] if base.is_absolute() else [root / path for root in roots]
-        return str(next((one for one in starts if any(one.parent.glob(one.name))), starts[0]))
-    found = find(path, roots)
-    if found is not None:
-        return str(found.resolve())
+        return str(
+            next((start for start in starts if any(start.parent.glob(start.name))), starts[0])
+        )
+    file = find(path, roots)
+    if file is not None:
+        return str(file.resolve())
     if path.count("/") == 1 and not Path(path).suffix and not path.startswith((".", "/", "~")):
         return f"hf://datasets/{path}"
-    looked = ", ".join(str(root) for root in roots)
+    searched = ", ".join(str(root) for root in roots)
     raise DataError(
-        f"The input {path!r} does not exist (looked in {looked}).",
+        f"The input {path!r} does not exist (looked in {searched}).",
         remedy="check input.path; relative paths start at the workspace folder",
     )
 
@@ -174,7 +176,7 @@ def _infos(files: Any, path: str) -> list[dict[str, Any]]:
     if info["type"] == "file":
         return [info]
     inside = files.find(path, detail=True).values()
-    return [one for one in inside if not _is_hidden(one["name"], path)]
+    return [entry for entry in inside if not _is_hidden(entry["name"], path)]
 
 
 def _is_hidden(name: str, folder: str) -> bool:
@@ -187,13 +189,13 @@ def _file(
     files: Any, info: dict[str, Any], below: str, format_name: str, *, root: str, hashed: bool
 ) -> TableFile | None:
     name = str(info["name"])
-    chosen = _format_of(files, name) if format_name == "auto" else format_name
-    if chosen is None:
+    table_format = _format_of(files, name) if format_name == "auto" else format_name
+    if table_format is None:
         return None
     size = int(info.get("size") or 0)
     return TableFile(
         url=_full(files, below, name),
-        format=chosen,
+        format=table_format,
         size_bytes=size,
         version=f"{size}-{_stamp(info, name, hashed=hashed)}",
         name=PurePosixPath(name).name if name == root else name.removeprefix(root).strip("/"),
@@ -201,11 +203,11 @@ def _file(
 
 
 def _format_of(files: Any, name: str) -> str | None:
-    known = FORMATS.get(PurePosixPath(name).suffix.lower())
-    if known != "json":
-        return known
+    by_suffix = FORMATS.get(PurePosixPath(name).suffix.lower())
+    if by_suffix != "json":
+        return by_suffix
     try:
-        beginning: bytes = files.cat_file(name, start=0, end=_LOOKED_AT_BYTES)
+        beginning: bytes = files.cat_file(name, start=0, end=_SNIFFED_BYTES)
     except OSError as error:
         raise DataError(
             f"{name} cannot be read: {error}", remedy="check the file and the nodes' credentials"

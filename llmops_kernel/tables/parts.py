@@ -39,16 +39,16 @@ class Part:
     line: int = 0
     """As of `Piece`."""
     name: str = ""
-    """Of the file, for people."""
+    """Name of the file, for people."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All parts of a table; equal for each attempt, so that a retry finds what is finished."""
+    """The parts of a table; equal for each attempt, so that a retry finds what is finished."""
 
     parts: tuple[Part, ...]
     fingerprint: str
-    """Of files, versions and limits: another one means that the table has changed."""
+    """Hash of files, versions and limits: another one means that the table has changed."""
 
     @property
     def num_rows(self) -> int:
@@ -62,20 +62,20 @@ def unreadable(url: str, error: Exception) -> DataError:
     )
 
 
-# --- A row of a table, and the rows of a part ---
+# --- Rows of a part ---
 
 
 @dataclass(slots=True)
 class TableRow:
-    """One row of the table."""
+    """A row of the table."""
 
     number: int
     """Its number among all rows of the table, from 0 unless `divide` was asked for another."""
     values: dict[str, Any]
     error: str = ""
-    """Why it could not be read, and where it is."""
+    """Reason why it could not be read, and where it is."""
     raw: str = ""
-    """What was there instead, for a row that could not be read."""
+    """Original text of a row that could not be read."""
 
 
 @dataclass

@@ -34,8 +34,8 @@ _FORMATS: Final = {
 
 def fingerprint(files: Sequence[TableFile], *, part_rows: int, limit: int | None) -> str:
     """Return 16 hex digits that change when the files or the division into parts do."""
-    known = [[file.name, file.format, file.version] for file in files]
-    text = json.dumps([known, part_rows, limit])
+    versions = [[file.name, file.format, file.version] for file in files]
+    text = json.dumps([versions, part_rows, limit])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -45,9 +45,9 @@ def divide(
     part_rows: int,
     limit: int | None = None,
     first_row: int = 0,
-    counted: Callable[[int], None] = lambda _: None,
+    on_count: Callable[[int], None] = lambda _: None,
 ) -> Plan:
-    """Return the parts of a table; `counted` gets the rows found so far.
+    """Return the parts of a table; `on_count` gets the rows found so far.
 
     `first_row` is the number of the first row.
 
@@ -55,7 +55,7 @@ def divide(
     last line without a line end counts, empty lines do not make rows. Raises DataError.
     """
     parts = iter_parts(
-        files, part_rows=part_rows, limit=limit, first_row=first_row, counted=counted
+        files, part_rows=part_rows, limit=limit, first_row=first_row, on_count=on_count
     )
     mark = fingerprint(files, part_rows=part_rows, limit=limit)
     return Plan(parts=tuple(parts), fingerprint=mark)
@@ -67,7 +67,7 @@ def iter_parts(
     part_rows: int,
     limit: int | None = None,
     first_row: int = 0,
-    counted: Callable[[int], None] = lambda _: None,
+    on_count: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Part]:
     """Yield the parts as `divide` returns them; each is found before the file is read further."""
     row = 0
@@ -76,20 +76,20 @@ def iter_parts(
         for piece in _FORMATS[file.format].pieces(file, part_rows):
             if limit is not None and row >= limit:
                 break
-            taken = piece.num_rows if limit is None else min(piece.num_rows, limit - row)
+            num_rows = piece.num_rows if limit is None else min(piece.num_rows, limit - row)
             yield Part(
                 index=next(numbers),
                 url=file.url,
                 format=file.format,
                 first_row=first_row + row,
-                num_rows=taken,
+                num_rows=num_rows,
                 offset=piece.offset,
                 num_bytes=piece.num_bytes,
                 line=piece.line,
                 name=file.name,
             )
-            row += taken
-            counted(row)
+            row += num_rows
+            on_count(row)
 
 
 def read_part(part: Part) -> PartRows:

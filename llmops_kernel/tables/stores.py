@@ -44,12 +44,12 @@ class ArrowStore(ArrowFSWrapper):
     def ls(self, path: str, detail: bool = False, **options: Any) -> list[Any]:
         """Return what is in a folder. Raises FileNotFoundError."""
         try:
-            found: list[Any] = super().ls(path, detail=detail, **options)
+            entries: list[Any] = super().ls(path, detail=detail, **options)
         except OSError as error:
             if "No such file" in str(error):  # Arrow's Google store raises no kind of its own.
                 raise FileNotFoundError(str(error)) from error
             raise
-        return found
+        return entries
 
     def find(
         self,
@@ -76,13 +76,13 @@ class ArrowStore(ArrowFSWrapper):
             infos = []
         if not infos and self.isfile(top):
             infos = [self.info(top)]
-        found = {
+        entries = {
             info["name"]: info
             for info in sorted(infos, key=lambda info: str(info["name"]))
             if (withdirs or info["type"] == "file")
             and (maxdepth is None or info["name"].removeprefix(top).count("/") <= maxdepth)
         }
-        return found if detail else list(found)
+        return entries if detail else list(entries)
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
         """Write a file's bytes. Object stores have no folders, so that none is made above it."""

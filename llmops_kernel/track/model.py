@@ -1,4 +1,4 @@
-"""What can be computed from a model that a script passes; needs no torch of its own."""
+"""Figures computed from a model that a script passes; needs no torch of its own."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Reports(Protocol):
-    """What takes the reports of this process: a script's tracker, or the training loop."""
+    """The receiver of this process's reports: a script's tracker, or the training loop."""
 
     def start(self, *args: Any, **kwargs: Any) -> None: ...
     def step(self, *args: Any, **kwargs: Any) -> None: ...
@@ -31,7 +31,7 @@ SPEC_ENV_VAR = "LLMOPS_RUN_SPEC"
 BOARD_ENV_VAR = "LLMOPS_RUN_BOARD"
 """Folder that a script's processes on one machine share with the driver."""
 SPEC_METADATA = "llmops_spec"
-"""The same in the metadata of the Ray job, where the workers of the script's own see it."""
+"""Key of the spec in the metadata of the Ray job, where the script's own workers see it."""
 
 # Named as a string: the training stack is on the workers only.
 _OPEN = ("llmops_kernel.train.script.tracking", "open_tracker")
@@ -42,7 +42,7 @@ _is_known = False
 
 def tracker() -> Reports | None:
     """Return this process's tracker; None outside a run."""
-    return _tracker if _is_known else _look()
+    return _tracker if _is_known else _find_reports()
 
 
 def use(value: Reports | None) -> None:
@@ -57,7 +57,7 @@ def forget() -> None:
     _tracker, _is_known = None, False
 
 
-def _look() -> Reports | None:
+def _find_reports() -> Reports | None:
     text = os.environ.get(SPEC_ENV_VAR) or _from_ray_job()
     use(_opened(text) if text else None)
     return _tracker

@@ -56,7 +56,7 @@ class FileBoard:
             scratch.replace(self.folder / name)
 
 
-class Reader:
+class BoardReader:
     """Reads one value of a board; what it returns is never older than `max_age_s`.
 
     A thread of its own reads in advance, so that asking usually costs nothing.
@@ -73,12 +73,12 @@ class Reader:
     ) -> None:
         self._board, self._name = board, name
         self._max_age_s, self._clock = max_age_s, clock
-        self._known: tuple[float, Any] = (float("-inf"), None)
+        self._latest: tuple[float, Any] = (float("-inf"), None)
         if in_background and max_age_s > 0:
             threading.Thread(target=self._watch, daemon=True, name=f"llmops-{name}").start()
 
     def latest(self) -> Any:
-        read_s, value = self._known
+        read_s, value = self._latest
         if value is not None:
             return value  # Set once, never taken back.
         return self._read() if self._clock() - read_s > self._max_age_s else value
@@ -88,8 +88,8 @@ class Reader:
         try:
             value = self._board.get(self._name)
         except Exception:  # The cluster's head may be away for a moment; errors vary.
-            return self._known[1]
-        self._known = (begun_s, value)
+            return self._latest[1]
+        self._latest = (begun_s, value)
         return value
 
     def _watch(self) -> None:
@@ -106,7 +106,7 @@ class StopAgreement:
         *,
         rank: int,
         world_size: int,
-        reader: Callable[[str], Reader],
+        reader: Callable[[str], BoardReader],
         max_age_s: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = time.sleep,
@@ -116,15 +116,15 @@ class StopAgreement:
         self._reader = reader(STOP if rank == 0 else STOP_AT)
         self._max_age_s, self._clock, self._sleep = max_age_s, clock, sleep
         self._calls = 0
-        self._at: int | None = None
+        self._agreed_call: int | None = None
         self._published_s = 0.0
 
     def ask(self) -> bool:
         """Return True in the call that all ranks agreed upon, and after it."""
         self._calls += 1
         if self._rank != 0:
-            at = self._reader.latest()
-            return at is not None and self._calls >= at
+            agreed_call = self._reader.latest()
+            return agreed_call is not None and self._calls >= agreed_call
         if self._calls == 1:
             self._board.put(ASKS, True)
         if self._world_size == 1:
@@ -132,12 +132,12 @@ class StopAgreement:
         return self._lead()
 
     def _lead(self) -> bool:
-        if self._at is None:
+        if self._agreed_call is None:
             if self._reader.latest():
-                self._at = self._calls + 2
-                self._board.put(STOP_AT, self._at)
+                self._agreed_call = self._calls + 2
+                self._board.put(STOP_AT, self._agreed_call)
                 self._published_s = self._clock()
             return False
-        if self._calls == self._at - 1:
+        if self._calls == self._agreed_call - 1:
             self._sleep(max(0.0, self._published_s + self._max_age_s - self._clock()))
-        return self._calls >= self._at
+        return self._calls >= self._agreed_call

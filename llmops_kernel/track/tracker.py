@@ -34,7 +34,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredCheckpoint:
     """A checkpoint in the run's folder."""
 
     path: Path
@@ -42,24 +42,24 @@ class Kept:
 
 
 class Worker(Protocol):
-    """What the tracker needs from its process."""
+    """The services that the tracker needs from its process."""
 
     rank: int
     world_size: int
 
     def emit(self, event: Event) -> None: ...
     def should_stop(self) -> bool: ...
-    def asked_to_stop(self, step: int) -> None: ...
+    def note_stop_request(self, step: int) -> None: ...
     def peak(self, dtype: str, device: str) -> Peak:
-        """Return the peak of the device ("cpu", "cuda") at a dtype; asked for once."""
+        """Return the peak of the device ("cpu", "cuda") at a dtype; called once."""
 
     def flops_of(self, model: Any) -> FlopsOf | None:
         """Count a model that no table of architectures knows; None where that cannot be done."""
 
     def host_memory_bytes(self) -> int | None: ...
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
-    def newest_checkpoint(self) -> Kept | None: ...
-    def agreed_checkpoint(self) -> Kept | None:
+    def newest_checkpoint(self) -> StoredCheckpoint | None: ...
+    def agreed_checkpoint(self) -> StoredCheckpoint | None:
         """Return the newest one that rank 0 sees, on each rank. Called equally often on all."""
 
     def start_facts(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Worker(Protocol):
 
 
 class Tracker:
-    """One tracker per process. What is not reported stays unknown; no number is estimated."""
+    """The tracker of a process. What is not reported stays unknown; no number is estimated."""
 
     def __init__(self, worker: Worker, *, clock: Callable[[], float]) -> None:
         self._worker = worker
@@ -97,12 +97,12 @@ class Tracker:
         global_batch_size: int | None = None,
         sequence_length: int | None = None,
     ) -> None:
-        given = {
+        facts = {
             "total_steps": total_steps,
             "first_step": first_step,
             "global_batch_size": global_batch_size,
         }
-        self._facts |= {name: int(value) for name, value in given.items() if value is not None}
+        self._facts |= {name: int(value) for name, value in facts.items() if value is not None}
         self._dtype = dtype or self._dtype
         self._sequence_length = sequence_length or self._sequence_length
         if first_step is not None and not self._first_is_done:
@@ -113,7 +113,7 @@ class Tracker:
         self._counter.mark()
 
     def _expected_first_step(self) -> int:
-        """A script that resumes continues after its checkpoint; its first report corrects this."""
+        """Return the step after a resumed script's checkpoint; its first report corrects it."""
         if self._counter.last_step:
             return self._counter.last_step + 1
         newest = self._worker.newest_checkpoint()
@@ -183,12 +183,12 @@ class Tracker:
             total_tokens=total_tokens,
         )
         self._warn_of_tokens(is_unclear=together is None and tokens is not None)
-        counted = self._counter.count(step=step, tokens=together)
+        counted_step = self._counter.count(step=step, tokens=together)
         if self._take_model(model):  # To count it counts in no step's time.
             self._counter.mark()
-        self._report_start(first_step=counted.step)
+        self._report_start(first_step=counted_step.step)
         self._report_step(
-            counted,
+            counted_step,
             loss=value,
             learning_rate=number(learning_rate),
             grad_norm=number(grad_norm),
@@ -201,20 +201,20 @@ class Tracker:
             for problem in self._logged.add(numbers):
                 self._warn(problem, "see the numbers of a step in track.step")
 
-    def _report_step(self, counted: CountedStep, **values: float | None) -> None:
+    def _report_step(self, counted_step: CountedStep, **values: float | None) -> None:
         logged = self._logged.take()
         for name in OF_STEP & logged.keys():
-            own = logged.pop(name)
-            values[name] = own if values[name] is None else values[name]
-        wait_s, time_s = values["data_wait_s"], counted.time_s
-        flops = self._flops(counted)
+            value = logged.pop(name)
+            values[name] = value if values[name] is None else values[name]
+        wait_s, time_s = values["data_wait_s"], counted_step.time_s
+        flops = self._flops(counted_step)
         self._worker.emit(
             StepEvent(
-                step=counted.step,
+                step=counted_step.step,
                 step_time_s=time_s,
                 compute_s=None if wait_s is None or time_s is None else max(0.0, time_s - wait_s),
-                tokens=counted.tokens,
-                tokens_per_second=counted.tokens_per_second,
+                tokens=counted_step.tokens,
+                tokens_per_second=counted_step.tokens_per_second,
                 flops=flops,
                 mfu=self._mfu(flops, time_s),
                 peak_memory_bytes=_device_memory_bytes(),
@@ -227,11 +227,13 @@ class Tracker:
             self._first_is_done = True
             self._worker.emit(PhaseEvent(name="first_step", state="end"))
 
-    def _flops(self, counted: CountedStep) -> float | None:
+    def _flops(self, counted_step: CountedStep) -> float | None:
         facts = self._model_facts
-        if facts is None or facts.flops_of is None or counted.tokens is None:
+        if facts is None or facts.flops_of is None or counted_step.tokens is None:
             return None
-        return facts.flops_of(counted.tokens, counted.tokens * (self._sequence_length or 0))
+        return facts.flops_of(
+            counted_step.tokens, counted_step.tokens * (self._sequence_length or 0)
+        )
 
     def _mfu(self, flops: float | None, time_s: float | None) -> float | None:
         if self._peak is None or time_s is None:
@@ -289,13 +291,13 @@ class Tracker:
         self._counter.mark()
 
     def checkpoint(self, path: Path, *, step: int | None = None, keep: int = 2) -> None:
-        at = self._counter.last_step if step is None else int(step)
+        saved_step = self._counter.last_step if step is None else int(step)
         if self._is_main:
             try:
-                self._worker.emit(self._worker.keep_checkpoint(path, step=at, keep=keep))
+                self._worker.emit(self._worker.keep_checkpoint(path, step=saved_step, keep=keep))
             except (OSError, StoreError) as error:
                 self._warn(
-                    f"The checkpoint of step {at} could not be kept: {_reason(error)}",
+                    f"The checkpoint of step {saved_step} could not be kept: {_reason(error)}",
                     getattr(error, "remedy", "")
                     or "check the path given to track.checkpoint and the free disk space",
                 )
@@ -313,7 +315,7 @@ class Tracker:
         stop = self._worker.should_stop()
         if stop and self._is_main and not self._was_asked:
             self._was_asked = True
-            self._worker.asked_to_stop(self._counter.last_step if step is None else int(step))
+            self._worker.note_stop_request(self._counter.last_step if step is None else int(step))
         return stop
 
 
@@ -332,7 +334,7 @@ def _device_memory_bytes() -> int | None:
     return int(torch.cuda.max_memory_allocated())
 
 
-# --- Counts steps, tokens and time. Pure: the clock and the number of workers are arguments ---
+# --- Counter of steps, tokens and time. Pure: clock and number of workers are arguments ---
 
 
 Number = SupportsFloat
@@ -341,7 +343,7 @@ Number = SupportsFloat
 
 @dataclass(frozen=True)
 class CountedStep:
-    """One optimizer step; the mean if there were several since the last report."""
+    """An optimizer step; the mean if there were several since the last report."""
 
     step: int
     time_s: float | None
@@ -405,7 +407,7 @@ def number(value: Any) -> float | None:
     return float(value if detach is None else detach())
 
 
-# --- Numbers that a script reports by names of its own, until the next step takes them along ---
+# --- Numbers that a script logs, until the next step ---
 
 
 MAX_NAMES = 50
@@ -426,10 +428,10 @@ class Logged:
     def add(self, numbers: Mapping[str, Number]) -> list[str]:
         """Keep the numbers; return why some were left out, as sentences."""
         problems = []
-        for given, value in numbers.items():
-            name = _NOT_IN_NAMES.sub("_", str(given))
+        for raw_name, value in numbers.items():
+            name = _NOT_IN_NAMES.sub("_", str(raw_name))
             try:
-                known = number(value)
+                converted = number(value)
             except (TypeError, ValueError, RuntimeError):
                 problems.append(f"track.log takes numbers; {name} is a {type(value).__name__}.")
                 continue
@@ -437,9 +439,9 @@ class Logged:
                 problems.append(f"track.log cannot set {name}: the run measures it itself.")
             elif len(self._names | {name}) > MAX_NAMES:
                 problems.append(f"track.log takes {MAX_NAMES} names; further ones are left out.")
-            elif known is not None:
+            elif converted is not None:
                 self._names.add(name)
-                self._values[name] = known
+                self._values[name] = converted
         return problems
 
     def take(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""From a training config to Transformers' TrainingArguments."""
+"""Build Transformers' TrainingArguments from a training config."""
 
 from __future__ import annotations
 

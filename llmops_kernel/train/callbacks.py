@@ -81,10 +81,10 @@ class JournalCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start event: the engine is ready, and is what the config asks for."""
         verified = self._verify()
-        words = "; ".join(
-            found if name == "engine" else f"{name} {found}" for name, found in verified.items()
+        detail = "; ".join(
+            value if name == "engine" else f"{name} {value}" for name, value in verified.items()
         )
-        self._context.emit(PhaseEvent(name="engine", state="end", detail=words))
+        self._context.emit(PhaseEvent(name="engine", state="end", detail=detail))
         update = {
             "total_steps": state.max_steps,
             "first_step": state.global_step + 1,
@@ -109,12 +109,12 @@ class JournalCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
-        asked = self._context.is_main and self._context.stop_requested()
+        stop = self._context.is_main and self._context.stop_requested()
         step, every = state.global_step, self._config.checkpoint.every_steps
         finished = self._stream is not None and self._stream.is_finished(step)
         share = self._stream.share(step) if self._stream is not None else 0.0
         self._counts = self._timer.reduce(
-            device=args.device, stop=asked, finished=finished, progress=share
+            device=args.device, stop=stop, finished=finished, progress=share
         )
         if self._experts is not None:
             self._expert_load = self._experts.reduce(args.device)

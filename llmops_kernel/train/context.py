@@ -25,7 +25,7 @@ class StopRequestedError(Exception):
 
 @dataclass(kw_only=True)
 class WorkerContext:
-    """What the worker loop gets from its surroundings.
+    """The environment of the worker loop.
 
     Under Ray Train `ray/context.py` makes one; a test or a plain process makes its own. So the same
     loop runs under Ray, under pytest and alone on one GPU.
@@ -42,7 +42,7 @@ class WorkerContext:
     bucket: Bucket | None = None
     """Bucket for checkpoints and outputs when `folder` is only on this node."""
     visible: Path | None = None
-    """Where the dashboard shows the journal, if the client does not see `folder`: for small
+    """Folder of the journal in the dashboard, if the client does not see `folder`: for small
     outputs."""
     is_kept: bool = False
     """`folder` outlives the node: it is on storage of the cluster."""
@@ -57,9 +57,9 @@ class WorkerContext:
     say: Callable[[Event], object] = field(default=lambda _: None)
     """Called on rank 0 with each event, for a line in the log; must be cheap."""
     user: str = ""
-    """Who submitted the run."""
+    """The user who submitted the run."""
     keep_bytes: int = 0
-    """How many bytes of loaded models this node keeps in `cache` for later runs; 0: none."""
+    """Bytes of loaded models that this node keeps in `cache` for later runs; 0: none."""
     node_id: str = ""
     host: str = ""
     resume: bool = True

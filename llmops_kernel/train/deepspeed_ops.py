@@ -54,8 +54,8 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
     from deepspeed.accelerator import get_accelerator
 
     with _locked(folder):
-        for left in folder.glob("*/lock"):
-            left.unlink(missing_ok=True)
+        for stale_lock in folder.glob("*/lock"):
+            stale_lock.unlink(missing_ok=True)
         with nullcontext() if is_compiled(names, folder=folder) else marked(folder):
             for name in names:
                 builder = get_accelerator().create_op_builder(name)
@@ -65,7 +65,7 @@ def compile_ops(names: tuple[str, ...], *, root: Path | None = None) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock. Who holds it meanwhile compiles for this process: it gets its share."""
+    """Hold the lock. Another holder compiles for this process too: it gets its share."""
     lock = FileLock(str(lock_file(folder)))
     while True:
         try:

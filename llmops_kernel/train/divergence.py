@@ -1,4 +1,4 @@
-"""What a run does when its loss or gradient is NaN or infinite (`training.on_nan`)."""
+"""The reaction of a run to a loss or gradient that is NaN or infinite (`training.on_nan`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DivergenceGuard:
         self._policy = config.training.on_nan
         self._first_step: int | None = None
         self._broken = ""
-        """What is not finite in the last step or evaluation; empty when all is finite."""
+        """Value of the last step or evaluation that is not finite; empty when all are."""
         self._skipped_in_a_row = 0
         self.num_not_finite = 0
         """Steps so far whose loss or gradient norm was not finite."""
@@ -90,9 +90,9 @@ class DivergenceGuard:
             )
         )
 
-    def _error(self, what: str) -> DivergedError:
+    def _error(self, problem: str) -> DivergedError:
         return DivergedError(
-            f"{what} The model was not exported.",
+            f"{problem} The model was not exported.",
             remedy=f"{self._advice()}: `llmops resubmit {self._context.run_id}"
             f" optimizer.learning_rate={self._config.optimizer.learning_rate / 10:g}`",
         )

@@ -133,10 +133,14 @@ def _user_line(error: BaseException, workspace: Path) -> tuple[str, int | None]:
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and cause not in chain:
         chain.append(cause)
-    for one in chain:
-        if isinstance(one, SyntaxError) and one.filename and root in Path(one.filename).parents:
-            return str(Path(one.filename).relative_to(root)), one.lineno
-        for frame in traceback.extract_tb(one.__traceback__):
+    for exception in chain:
+        if (
+            isinstance(exception, SyntaxError)
+            and exception.filename
+            and root in Path(exception.filename).parents
+        ):
+            return str(Path(exception.filename).relative_to(root)), exception.lineno
+        for frame in traceback.extract_tb(exception.__traceback__):
             path = Path(frame.filename).resolve()
             if root in path.parents:
                 deepest = (str(path.relative_to(root)), frame.lineno)
@@ -167,5 +171,5 @@ def group(failures: Iterable[FailureEvent]) -> list[FailureEvent]:
             grouped[key] = grouped[key].model_copy(update={"ranks": tuple(ranks)})
         else:
             grouped[key] = failure
-    causes = [one for one in grouped.values() if not is_peer_loss(one.error + one.message)]
+    causes = [event for event in grouped.values() if not is_peer_loss(event.error + event.message)]
     return causes or list(grouped.values())

@@ -16,7 +16,7 @@ HOOK_NAMES = ("format_example", "build_model", "compute_metrics", "score_row", "
 
 @dataclass(frozen=True)
 class Hooks:
-    """Each is None when the user's file does not define it."""
+    """The user's functions; each is None when the file does not define it."""
 
     format_example: Callable[[dict[str, Any]], Any] | None = None
     build_model: Callable[[Any], Any] | None = None

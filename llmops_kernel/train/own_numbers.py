@@ -31,12 +31,12 @@ class OwnNumbers:
     def log(self, numbers: Mapping[str, Number]) -> None:
         if not self._is_main:
             return
-        own = {name: value for name, value in numbers.items() if name not in OF_STEP}
+        own_numbers = {name: value for name, value in numbers.items() if name not in OF_STEP}
         problems = [
             f"track.log cannot set {name} in a hook: the training loop reports it itself."
             for name in numbers.keys() & OF_STEP
         ]
-        for problem in [*problems, *self._logged.add(own)]:
+        for problem in [*problems, *self._logged.add(own_numbers)]:
             self._warn_once(problem, "give track.log numbers, by names of your own")
 
     def start(self, *_: Any, **__: Any) -> None:

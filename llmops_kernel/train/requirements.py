@@ -1,4 +1,4 @@
-"""What a config needs of the cluster: packages besides the extra `train`, and GPUs.
+"""Requirements of a config on the cluster: packages besides the extra `train`, and GPUs.
 
 Looked for before anything is started, on the driver, and once more by each worker.
 """
@@ -64,12 +64,12 @@ def _no_flash(attention: str) -> TrainingError:
 
 def check_device(config: TrainingConfig, *, use_gpu: bool) -> None:
     """Raise TrainingError for what needs a GPU, where the workers will have none."""
-    asked = [] if use_gpu else list(_on_gpus_only(config))
-    if asked:
-        names = " and ".join(f"{name}={value}" for name, value, _ in asked)
-        instead = " and ".join(f"{name}={other}" for name, _, other in asked)
+    unmet = [] if use_gpu else list(_on_gpus_only(config))
+    if unmet:
+        names = " and ".join(f"{name}={value}" for name, value, _ in unmet)
+        instead = " and ".join(f"{name}={replacement}" for name, _, replacement in unmet)
         raise TrainingError(
-            f"{names} {'needs' if len(asked) == 1 else 'need'} a GPU, and the workers of this run"
+            f"{names} {'needs' if len(unmet) == 1 else 'need'} a GPU, and the workers of this run"
             " have none.",
             remedy=f"set {instead}, or submit to a cluster with GPUs",
         )

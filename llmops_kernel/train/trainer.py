@@ -92,7 +92,7 @@ class LoopTrainer(Trainer):
 
     @property
     def num_repeated(self) -> int:
-        """Rows of an epoch that are trained on twice, so that all workers have as many as others.
+        """Return rows of an epoch that are trained on twice, so that all workers have equally many.
 
         0 but for a model that divides its loss by its own count of labels: a micro batch of blank
         rows would have none.

@@ -15,14 +15,14 @@ from llmops_kernel.config.models.methods import QloraMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, TrainingError
 from llmops_kernel.train.data.examples import Packed
-from llmops_kernel.train.measure.attention_kernel import kernel_words
+from llmops_kernel.train.measure.attention_kernel import describe_kernels
 from llmops_kernel.train.model.load import ParameterCount, count_parameters
 from llmops_kernel.train.parallelism.strategy import strategy, wrapped
 from llmops_kernel.train.performance.in_force import (
     attention_names,
+    describe_speed,
     packing_state,
     speed_problems,
-    speed_words,
 )
 
 
@@ -32,17 +32,17 @@ def verify(
     """Return what will run, for the journal; takes milliseconds. Call it when the engine is ready.
 
     `is_own_model`: the hook `build_model` made the model, which may be any. Raises TrainingError on
-    all ranks alike, for what each can see of its own part. With joined rows the model is asked with
+    all ranks alike, for what each can see of its own part. With joined rows the model is run with
     a few tokens, which is a collective where its weights are sharded.
     """
     model, engine = trainer.model, strategy(config)
     updated = _dtypes(engine.trained(trainer) if trainer.optimizer is not None else ())
-    counted = count_parameters(model)
+    count = count_parameters(model)
     weights = _dtypes(model.parameters())
     attention = attention_names(model)
     problems = [
         engine.engine_problem(trainer, config),
-        _count_problem(counted, loaded, config, is_own_model=is_own_model),
+        _count_problem(count, loaded, config, is_own_model=is_own_model),
         _dtype_problem(weights, updated, config, is_own_model=is_own_model),
         _packing_problem(trainer.train_dataset, config),
         "" if is_own_model else _attention_problem(attention, config),
@@ -53,22 +53,22 @@ def verify(
     packing, mixing = packing_state(trainer, config)
     if mixing:
         raise _rows_mix(mixing, config)
-    found = {
-        "engine": engine.engine_words(trainer),
-        "attention": kernel_words(model, attention, config.model.dtype, trainer.args.device),
+    facts = {
+        "engine": engine.describe_engine(trainer),
+        "attention": describe_kernels(model, attention, config.model.dtype, trainer.args.device),
         "weights": _words(weights),
         "updated weights": _words(updated),
-        "trained": f"{counted.trainable:,} of {counted.total:,} parameters",
+        "trained": f"{count.trainable:,} of {count.total:,} parameters",
         "packing": packing,
-        "also on": speed_words(trainer),
+        "also on": describe_speed(trainer),
     }
-    return {name: words for name, words in found.items() if words}
+    return {name: words for name, words in facts.items() if words}
 
 
 def _raise_if(problems: list[str]) -> None:
-    if found := [problem for problem in problems if problem]:
+    if listed := [problem for problem in problems if problem]:
         raise TrainingError(
-            "The run would not train as its config says: " + "; ".join(found) + ".",
+            "The run would not train as its config says: " + "; ".join(listed) + ".",
             remedy="this was found before the first step, and nothing was trained; check"
             " training_arguments and the ACCELERATE_* variables of the cluster's env",
         )
@@ -89,19 +89,21 @@ def optimizer_state_words(trainer: Any) -> str:
     optimizer = getattr(wrapped(trainer), "optimizer", None) or trainer.optimizer
     for _ in range(4):  # Accelerate's and DeepSpeed's wrappers
         optimizer = getattr(optimizer, "optimizer", optimizer)
-    kept = (value for one in optimizer.state.values() for value in one.values())
+    values = (value for state in optimizer.state.values() for value in state.values())
     # A step counter is no state of a weight.
-    return _words(_dtypes(one for one in kept if torch.is_tensor(one) and one.numel() > 1))
+    return _words(
+        _dtypes(state for state in values if torch.is_tensor(state) and state.numel() > 1)
+    )
 
 
 def _dtypes(tensors: Any) -> Counter[str]:
     """Return how many elements there are of each type; packed 4-bit weights by their own name."""
-    found: Counter[str] = Counter()
-    for one in tensors:
-        state = getattr(one, "quant_state", None)
-        name = state.quant_type if state is not None else str(one.dtype).removeprefix("torch.")
-        found[name] += max(1, getattr(one, "ds_numel", one.numel()))
-    return found
+    counts: Counter[str] = Counter()
+    for tensor in tensors:
+        state = getattr(tensor, "quant_state", None)
+        name = state.quant_type if state is not None else str(tensor.dtype).removeprefix("torch.")
+        counts[name] += max(1, getattr(tensor, "ds_numel", tensor.numel()))
+    return counts
 
 
 def _words(dtypes: Counter[str]) -> str:
@@ -109,22 +111,22 @@ def _words(dtypes: Counter[str]) -> str:
 
 
 def _count_problem(
-    counted: ParameterCount,
+    count: ParameterCount,
     loaded: ParameterCount,
     config: TrainingConfig,
     *,
     is_own_model: bool,
 ) -> str:
-    if counted != loaded:
+    if count != loaded:
         return (
             f"{loaded.trainable:,} of {loaded.total:,} parameters were to be trained, and"
-            f" {counted.trainable:,} of {counted.total:,} would be"
+            f" {count.trainable:,} of {count.total:,} would be"
         )
     if is_own_model:
         return ""
-    is_all = counted.trainable == counted.total
-    if config.method.saves == "adapter" and (is_all or not counted.trainable):
-        return f"method {config.method.type} would train {counted.trainable:,} parameters of all"
+    is_all = count.trainable == count.total
+    if config.method.saves == "adapter" and (is_all or not count.trainable):
+        return f"method {config.method.type} would train {count.trainable:,} parameters of all"
     return ""
 
 
@@ -136,10 +138,10 @@ def _dtype_problem(
         return f"qlora was asked for, and no weight is in {method.bnb_4bit_quant_type}"
     if is_own_model:
         return ""
-    known = {"float32", "bfloat16"} | {getattr(method, "bnb_4bit_quant_type", "float32")}
+    allowed = {"float32", "bfloat16"} | {getattr(method, "bnb_4bit_quant_type", "float32")}
     if config.model.dtype == "float32":
-        known -= {"bfloat16"}
-    if strange := weights.keys() - known:
+        allowed -= {"bfloat16"}
+    if strange := weights.keys() - allowed:
         return f"model.dtype={config.model.dtype}, and weights are in {', '.join(sorted(strange))}"
     if low := updated.keys() - {"float32"}:
         return f"the optimizer would update weights of {', '.join(sorted(low))}, not of float32"
@@ -155,8 +157,8 @@ def _packing_problem(dataset: Any, config: TrainingConfig) -> str:
     return f"data.packing={config.data.packing}, and rows are {'' if is_packed else 'not '}packed"
 
 
-def _attention_problem(found: str, config: TrainingConfig) -> str:
-    asked = config.model.attention
-    if asked == "auto" or found in (asked, "unknown"):
+def _attention_problem(actual: str, config: TrainingConfig) -> str:
+    configured = config.model.attention
+    if configured == "auto" or actual in (configured, "unknown"):
         return ""
-    return f"model.attention={asked} was asked for, and the layers use {found}"
+    return f"model.attention={configured} was asked for, and the layers use {actual}"

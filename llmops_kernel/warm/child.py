@@ -31,29 +31,29 @@ _FIXED = (signal.SIGKILL, signal.SIGSTOP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Birth:
-    """What a child starts from."""
+class ChildStart:
+    """The start of a child: its plan, request and descriptors."""
 
     plan: Plan
     request: dict[str, Any]
     fds: tuple[int, ...]
 
 
-def live(birth: Birth, base: Base) -> int:
+def live(start: ChildStart, base: Base) -> int:
     """Become that interpreter, run its program, and return its exit status.
 
     The caller passes the status to sys.exit, so that the process ends as an interpreter does.
     """
     os.setsid()  # Ray kills a finished worker's whole process group; it must not be the server's.
-    control = _take_descriptors(birth.fds)
+    control = _take_descriptors(start.fds)
     if not _go(control):
         os._exit(0)  # The launcher has started a plain interpreter meanwhile.
     _die_with_launcher(control)
-    _take_over(birth, base)
-    refresh(birth.plan.env, base.env)
-    if birth.plan.kind == "driver":
-        _take_name(birth.plan)  # Ray names its workers itself, over the arguments it remembers.
-    status = _run(birth.plan)
+    _take_over(start, base)
+    refresh(start.plan.env, base.env)
+    if start.plan.kind == "driver":
+        _take_name(start.plan)  # Ray names its workers itself, over the arguments it remembers.
+    status = _run(start.plan)
     with contextlib.suppress(OSError):
         control.send(bytes([status & 0xFF]))
     return status
@@ -94,8 +94,8 @@ def _die_with_launcher(control: socket.socket) -> None:
             os._exit(0)  # It closed in between.
 
 
-def _take_over(birth: Birth, base: Base) -> None:
-    request, plan = birth.request, birth.plan
+def _take_over(start: ChildStart, base: Base) -> None:
+    request, plan = start.request, start.plan
     _take_limits(request["pid"])
     os.umask(request["umask"])
     os.chdir(plan.cwd)
@@ -116,9 +116,9 @@ def _take_limits(pid: int) -> None:
         if name.startswith("RLIMIT_"):
             kind = getattr(resource, name)
             with contextlib.suppress(OSError, ValueError):
-                wanted = resource.prlimit(pid, kind)
-                if resource.getrlimit(kind) != wanted:
-                    resource.setrlimit(kind, wanted)
+                limits = resource.prlimit(pid, kind)
+                if resource.getrlimit(kind) != limits:
+                    resource.setrlimit(kind, limits)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, os.sched_getaffinity(pid))
     with contextlib.suppress(OSError):
@@ -134,9 +134,9 @@ def _take_limits(pid: int) -> None:
 def _take_signals(request: dict[str, Any]) -> None:
     ignored = set(request["ignored"])
     for signum in signal.valid_signals() - set(_FIXED):
-        wanted = signal.SIG_IGN if signum in ignored else signal.SIG_DFL
-        if signal.getsignal(signum) is not wanted:
-            signal.signal(signum, wanted)
+        handler = signal.SIG_IGN if signum in ignored else signal.SIG_DFL
+        if signal.getsignal(signum) is not handler:
+            signal.signal(signum, handler)
     if signal.SIGINT not in ignored:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # The server blocks all signals before the fork: pending ones are delivered here.
@@ -253,10 +253,10 @@ def _uncaught(error: BaseException) -> int:
 
 def session_of(pid: int) -> list[int]:
     """Return all processes in that process's session: itself and what it started."""
-    found = [pid]
+    pids = [pid]
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != pid:
             with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
                 if int(file.read().rpartition(b")")[2].split()[3]) == pid:
-                    found.append(int(name))
-    return found
+                    pids.append(int(name))
+    return pids

@@ -17,12 +17,12 @@ _WHOLE = frozenset({"__iter__", "copy"})
 
 @dataclass(frozen=True)
 class EnvReads:
-    """What was read: a fork keeps what was made of it, whatever its own environment says."""
+    """The variables that were read: a fork keeps what was made of them."""
 
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
-    """Modules that looked at all variables, and for no names that we know."""
+    """Modules that iterate over all variables, in search of unknown names."""
 
     def has(self, name: str) -> bool:
         """Return True if this variable was read, or may have been."""
@@ -71,10 +71,10 @@ class Recording:
         os.environ._data = self._before  # type: ignore[attr-defined]
 
     def reads(self) -> EnvReads:
-        known = sorted(self._seen.iterating & _TAKEN.keys())
+        modules = sorted(self._seen.iterating & _TAKEN.keys())
         return EnvReads(
             names=frozenset(self._seen.names),
-            prefixes=tuple(_TAKEN[module] for module in known),
+            prefixes=tuple(_TAKEN[module] for module in modules),
             strangers=tuple(sorted(self._seen.iterating - _TAKEN.keys())),
         )
 

@@ -41,7 +41,7 @@ class WarmFolder:
 
     @property
     def state(self) -> Path:
-        """The state file. In marshal's format, because the launcher reads it without json."""
+        """Return the state file, in marshal's format: the launcher reads it without json."""
         return self.root / "state"
 
     @property
@@ -62,12 +62,12 @@ class WarmFolder:
 
     @property
     def command(self) -> Path:
-        """The keeper's command line and environment, for a launcher that finds no keeper."""
+        """Return the keeper's command line and environment, for a launcher that finds no keeper."""
         return self.root / "keeper.cmd"
 
     @property
     def bin(self) -> Path:
-        """The folder that is first on a job's PATH: its `python` is the launcher."""
+        """Return the folder that is first on a job's PATH: its `python` is the launcher."""
         return self.root / "bin"
 
     def write_state(self, state: State, *, keeper_pid: int, reason: str = "") -> None:
@@ -111,15 +111,15 @@ class WarmFolder:
             lines = self.events.read_text().splitlines()
         except OSError:
             return []
-        found = []
+        events = []
         for line in lines:
             try:
                 event = json.loads(line)
             except ValueError:
                 continue  # The line was cut off by a full disk.
             if isinstance(event, dict):
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     def _replace(self, path: Path, content: bytes) -> None:
         new = path.with_name(f"{path.name}.{os.getpid()}")

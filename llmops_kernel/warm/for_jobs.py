@@ -1,4 +1,4 @@
-"""What the processes of a job ask of the node they run on, and what a template sets for them."""
+"""Requests of a job's processes to their node, and the variables that a template sets for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import WarmSettings
-from llmops_kernel.warm import kept_tokenizers
+from llmops_kernel.warm import tokenizer_cache
 from llmops_kernel.warm.env_reads import EnvReads
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.launcher import DIR_ENV_VAR, FORKED_ENV_VAR, START_REPORT_ENV_VAR
@@ -23,7 +23,7 @@ def keep_environment(warm: WarmSettings) -> dict[str, str]:
     return {} if warm.keep == WarmSettings().keep else {KEEP_ENV_VAR: str(int(warm.keep))}
 
 
-def kept_bytes() -> int:
+def model_cache_bytes() -> int:
     """Return how many bytes of loaded models this node may keep.
 
     0 where nothing is to be kept: by the template, or because the run is to start cold.
@@ -58,15 +58,15 @@ def _report() -> dict[str, Any]:
     return WarmFolder(Path(folder)).read_report() if folder else {}
 
 
-def kept_tokenizer(wanted: kept_tokenizers.Wanted) -> Any:
+def cached_tokenizer(request: tokenizer_cache.TokenizerRequest) -> Any:
     """Return the tokenizer if the fork server had loaded it before the fork, else None.
 
     It is the process's own, and is returned once.
     """
-    return kept_tokenizers.take(wanted) if start_report()[0] else None
+    return tokenizer_cache.take(request) if start_report()[0] else None
 
 
-def keep_tokenizer(wanted: kept_tokenizers.Wanted) -> None:
+def cache_tokenizer(request: tokenizer_cache.TokenizerRequest) -> None:
     """Ask the node's fork server to load a tokenizer for the next runs; does not wait for it."""
     if folder := os.environ.get(DIR_ENV_VAR):
-        kept_tokenizers.ask(folder, wanted)
+        tokenizer_cache.ask(folder, request)

@@ -24,8 +24,8 @@ from llmops_kernel.warm.progress import Limits, Progress
 
 PREPARE = "llmops_kernel.train.deepspeed_ops"  # Only a name: nothing of a run is imported here.
 PREPARE_CODE = Path(__file__).parents[2].joinpath(*PREPARE.split(".")).with_suffix(".py")
-_LOOK_S = 1.0
-_ASK_EVERY_S = 5.0
+_POLL_S = 1.0
+_STATUS_EVERY_S = 5.0
 _MEASURE_S = 2.0  # How often the processor time of a starting server is read.
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 1800.0
@@ -49,7 +49,7 @@ class Keeper:
     _started_s: float = 0.0
     _is_ready: bool = False
     _ready_s: float = 0.0
-    _asked_s: float = 0.0
+    _status_s: float = 0.0
     _progress: Progress | None = None
     _tries: int = 0
     _deaths: int = 0
@@ -65,9 +65,9 @@ class Keeper:
             return
         self._start()
         while not self._stop and self._is_wanted():
-            time.sleep(0.05 if not self._is_ready else _LOOK_S)
+            time.sleep(0.05 if not self._is_ready else _POLL_S)
             self._old = [server for server in self._old if server.poll() is None]
-            self._look()
+            self._check_server()
         for server in [*self._old, *([self._server] if self._server else [])]:
             with contextlib.suppress(OSError):
                 server.kill()
@@ -94,13 +94,13 @@ class Keeper:
 
     @property
     def _is_failed(self) -> bool:
-        """Whether so many servers have ended that the next one is likely to end too."""
+        """Return whether so many servers have ended that the next one is likely to end too."""
         return self._tries > _MOST_TRIES or self._deaths >= _MOST_DEATHS
 
     def _arguments(self) -> list[str]:
         return [str(self.folder.root), *self.modules]
 
-    def _look(self) -> None:
+    def _check_server(self) -> None:
         assert self._server is not None
         code = self._server.poll()
         if code is not None:
@@ -108,15 +108,15 @@ class Keeper:
         elif not self._is_stack_same():
             self._replace("the installed packages changed")
         elif not self._is_ready:
-            self._look_at_start()
+            self._check_start()
         elif not self.folder.socket.exists():
             self._replace("its socket was gone")
-        elif time.time() - self._asked_s > _ASK_EVERY_S:
-            self._asked_s = time.time()
+        elif time.time() - self._status_s > _STATUS_EVERY_S:
+            self._status_s = time.time()
             progress = Progress(self._server.pid, with_children=False)
-            self._heard(ask(self.folder, timeout_s=self.limits.answer_s), progress)
+            self._on_status(ask(self.folder, timeout_s=self.limits.answer_s), progress)
 
-    def _heard(self, status: dict[str, Any] | None, progress: Progress) -> None:
+    def _on_status(self, status: dict[str, Any] | None, progress: Progress) -> None:
         assert self._server is not None
         if status is None and self._server.poll() is None:
             self._unanswered(progress)
@@ -153,7 +153,7 @@ class Keeper:
         self._server.kill()
         self._server.wait()
 
-    def _look_at_start(self) -> None:
+    def _check_start(self) -> None:
         report = self.folder.read_report()
         assert self._server is not None
         if report.get("pid") == self._server.pid:
@@ -161,7 +161,7 @@ class Keeper:
                 self._give_up(report["problem"])
                 return
             self._is_ready, self._ready_s = True, time.monotonic()
-            self._asked_s, self._tries = time.time(), 0
+            self._status_s, self._tries = time.time(), 0
             self.folder.write_state("ready", keeper_pid=os.getpid())
             self.folder.note("ready", server_pid=self._server.pid, took_s=report.get("took_s"))
         elif why := self._hangs():
@@ -171,7 +171,7 @@ class Keeper:
     def _hangs(self) -> str:
         """Return why a server that starts will not become ready; empty while it makes progress."""
         assert self._progress is not None
-        if self._progress.looked_s > time.monotonic() - _MEASURE_S:
+        if self._progress.checked_s > time.monotonic() - _MEASURE_S:
             return ""
         used_s = self._progress.look()
         if used_s > self.limits.start_cpu_s:
@@ -182,7 +182,7 @@ class Keeper:
         return ""
 
     def _prepare_once(self) -> None:
-        """Compile what the first ZeRO run would wait a minute for, in time that nobody wants."""
+        """Compile in idle time what the first ZeRO run would wait a minute for."""
         if self._prepares or "deepspeed" not in self.modules or not PREPARE_CODE.exists():
             return  # A pod's keeper has no more of our package than it needs.
         self._prepares = True
@@ -212,7 +212,7 @@ class Keeper:
         self.folder.write_state("failed", keeper_pid=os.getpid(), reason=why)
         self.folder.note("off", reason=why)
         while not self._stop and self._is_wanted() and self._is_stack_same():
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _is_stack_same(self) -> bool:
         return fingerprint(list(self._stack)) == self._stack
@@ -261,8 +261,8 @@ class Keeper:
 
 
 def _path() -> list[str]:
-    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [entry for entry in sys.path[1:] if entry not in own]
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in sys.path[1:] if entry not in added]
 
 
 def _ending(code: int) -> str:

@@ -13,7 +13,7 @@ _REUSE_S = 0.2
 _REUSE_FACTOR = 10
 
 Facts = tuple[tuple[str, int, int, int, int, int], ...]
-"""Of each file: name, size, inode, device, times of modification and change (ns)."""
+"""For each file: name, size, inode, device, times of modification and change (ns)."""
 
 
 def facts_of(folder: str | os.PathLike[str]) -> Facts:
@@ -22,15 +22,15 @@ def facts_of(folder: str | os.PathLike[str]) -> Facts:
     A user can set a file's times, except that of its last change. They are opened: only then does
     NFS ask the server for them.
     """
-    found = []
+    facts = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_file():
                 with open(entry.path, "rb") as file:
                     info = os.fstat(file.fileno())
                 times = (info.st_mtime_ns, info.st_ctime_ns)
-                found.append((entry.name, info.st_size, info.st_ino, info.st_dev, *times))
-    return tuple(sorted(found))
+                facts.append((entry.name, info.st_size, info.st_ino, info.st_dev, *times))
+    return tuple(sorted(facts))
 
 
 @dataclass
@@ -43,10 +43,10 @@ class LoadedFiles:
 
     @classmethod
     def of_this_process(cls) -> LoadedFiles:
-        """A child imports `llmops_kernel` anew, so its files do not count."""
-        found = cls()
-        found.add_new()
-        return found
+        """Return the loaded files, but for those of `llmops_kernel`, which a child imports anew."""
+        files = cls()
+        files.add_new()
+        return files
 
     def add_new(self) -> None:
         """Add the files of modules that have been loaded since."""
@@ -77,7 +77,7 @@ class LoadedFiles:
 
 def _stamp(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return info.st_mtime_ns, info.st_size

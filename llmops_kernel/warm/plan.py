@@ -80,12 +80,12 @@ class Base:
     def of_this_process(cls) -> Base:
         """Read them before anything of the stack is imported. The process runs as `python -m`."""
         added = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-        own = tuple(entry for entry in sys.path[1:] if entry not in added)
+        path = tuple(entry for entry in sys.path[1:] if entry not in added)
         return cls(
             executable=sys.executable,
             env=dict(os.environ),
-            path=own,
-            stack=fingerprint([*installed(own), *own_files()]),
+            path=path,
+            stack=fingerprint([*installed(path), *own_files()]),
         )
 
     def after_preload(self, reads: EnvReads) -> Base:
@@ -113,16 +113,16 @@ def plan(request: dict[str, Any], base: Base) -> Plan:
     _check_executable(request["executable"], base)
     if fingerprint(list(base.stack)) != base.stack:
         raise RefusedError("the installed packages changed; the fork server is being restarted")
-    made = _worker(request, base) if request["kind"] == "worker" else _driver(request)
-    if why := made.env.get(REFUSE_ENV_VAR):
+    plan_ = _worker(request, base) if request["kind"] == "worker" else _driver(request)
+    if why := plan_.env.get(REFUSE_ENV_VAR):
         raise RefusedError(why)
-    if not os.path.isdir(made.cwd):
-        raise RefusedError(f"no such working directory: {made.cwd}")
-    _check_env(made.env, base)
-    _check_shadows(made, base)
+    if not os.path.isdir(plan_.cwd):
+        raise RefusedError(f"no such working directory: {plan_.cwd}")
+    _check_env(plan_.env, base)
+    _check_shadows(plan_, base)
     if changed := base.files.changed():
         raise RefusedError(f"{changed} changed on disk; the fork server is being restarted")
-    return made
+    return plan_
 
 
 def _worker(request: dict[str, Any], base: Base) -> Plan:
@@ -163,8 +163,8 @@ def _cwd(prefix: list[str], cwd: str) -> str:
     """Return the folder of `cd FOLDER &&`, the only accepted shell prefix: others are programs."""
     while prefix:
         if prefix[0] != "cd" or len(prefix) < 3 or prefix[2] != "&&":
-            shown = " ".join(prefix)[:80]
-            raise RefusedError(f"the runtime environment's command prefix ({shown})")
+            words = " ".join(prefix)[:80]
+            raise RefusedError(f"the runtime environment's command prefix ({words})")
         cwd = os.path.join(cwd, shlex.split(prefix[1])[0])
         prefix = prefix[3:]
     return cwd
@@ -202,14 +202,14 @@ def _driver(request: dict[str, Any]) -> Plan:
     )
 
 
-def _check_script(path: str, shown: str) -> None:
+def _check_script(path: str, name: str) -> None:
     if not os.path.isfile(path):
-        raise RefusedError(f"python {shown}: not a file")
-    if shown.endswith(".pyc"):
-        raise RefusedError(f"python {shown}: compiled already")
+        raise RefusedError(f"python {name}: not a file")
+    if name.endswith(".pyc"):
+        raise RefusedError(f"python {name}: compiled already")
     with contextlib.suppress(zipimport.ZipImportError):
         zipimport.zipimporter(path)
-        raise RefusedError(f"python {shown}: an archive")
+        raise RefusedError(f"python {name}: an archive")
 
 
 def python_path(env: dict[str, str], cwd: str) -> list[str]:
@@ -222,23 +222,23 @@ def expanded(env: dict[str, str], added: dict[str, str]) -> dict[str, str]:
     """Return `env` with `added`, whose ${NAME} stands for the earlier value: ray's update_envs."""
     result = dict(env)
     for key, value in added.items():
-        known = re.sub(
+        expanded_value = re.sub(
             r"\$(\w+|\{[^}]*\})",
             lambda match: result.get(_name(match[1]), match[0]),
             value,
             flags=re.ASCII,
         )
-        result[key] = re.sub(r"\$\{[A-Z0-9_]+\}", "", known)
+        result[key] = re.sub(r"\$\{[A-Z0-9_]+\}", "", expanded_value)
     return result
 
 
-def _name(found: str) -> str:
-    return found[1:-1] if found.startswith("{") else found
+def _name(text: str) -> str:
+    return text[1:-1] if text.startswith("{") else text
 
 
-def _check_executable(wanted: str, base: Base) -> None:
-    if wanted != base.executable:
-        raise RefusedError(f"other interpreter: {wanted}")
+def _check_executable(executable: str, base: Base) -> None:
+    if executable != base.executable:
+        raise RefusedError(f"other interpreter: {executable}")
 
 
 def _check_env(env: dict[str, str], base: Base) -> None:
@@ -251,8 +251,8 @@ def _check_env(env: dict[str, str], base: Base) -> None:
         and (name, env.get(name)) != _TRAIN_V2
     ]
     if unlike:
-        shown = ", ".join(unlike[:4]) + (", ..." if len(unlike) > 4 else "")
-        raise RefusedError(f"environment set for this job is read when libraries load: {shown}")
+        listed = ", ".join(unlike[:4]) + (", ..." if len(unlike) > 4 else "")
+        raise RefusedError(f"environment set for this job is read when libraries load: {listed}")
 
 
 def _is_read_at_import(name: str, reads: EnvReads) -> bool:
@@ -269,11 +269,13 @@ def is_of_interpreter(name: str) -> bool:
     return bool(_AT_START.match(name))
 
 
-def _check_shadows(made: Plan, base: Base) -> None:
+def _check_shadows(plan_: Plan, base: Base) -> None:
     """Raise RefusedError if a job has its own `transformers/`, for example: it would come first."""
-    known = {*base.path, *base.env.get("PYTHONPATH", "").split(os.pathsep)}
-    for folder in dict.fromkeys([made.first_path or made.cwd, *python_path(made.env, made.cwd)]):
-        if folder not in known and (why := shadowed_by(folder, base.loaded)):
+    known_folders = {*base.path, *base.env.get("PYTHONPATH", "").split(os.pathsep)}
+    for folder in dict.fromkeys(
+        [plan_.first_path or plan_.cwd, *python_path(plan_.env, plan_.cwd)]
+    ):
+        if folder not in known_folders and (why := shadowed_by(folder, base.loaded)):
             raise RefusedError(why)
 
 
@@ -283,10 +285,10 @@ def shadowed_by(folder: str, loaded: Collection[str]) -> str:
     Empty if none. `loaded`: the names of top-level modules that are loaded.
     """
     try:
-        found = sorted(os.scandir(folder), key=lambda item: item.name)
+        items = sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError:
         return ""
-    for item in found:
+    for item in items:
         stem, _, ending = item.name.partition(".")
         if stem in ("sitecustomize", "usercustomize"):
             return f"{item.name} in {folder} runs when an interpreter starts"

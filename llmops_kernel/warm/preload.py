@@ -1,4 +1,4 @@
-"""What the fork server imports: the libraries that user code needs, never user code."""
+"""The imports of the fork server: the libraries that user code needs, never user code."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def preload(modules: list[str]) -> dict[str, Any]:
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     took: dict[str, float] = {}
     missing: dict[str, str] = {}
-    named = "bitsandbytes" in modules
-    with contextlib.nullcontext() if named else without_bitsandbytes():
+    with_bitsandbytes = "bitsandbytes" in modules
+    with contextlib.nullcontext() if with_bitsandbytes else without_bitsandbytes():
         for name in modules:
             began_s = time.perf_counter()
             try:
@@ -199,16 +199,16 @@ def _decorate_later(
 
     @functools.cache
     def decorated() -> Any:
-        made = decorate(function, **options)
+        compiled = decorate(function, **options)
         # One that calls another must find it decorated: its code is what the compiler reads.
         if function.__globals__.get(function.__name__) is call:
-            function.__globals__[function.__name__] = made
-        return made
+            function.__globals__[function.__name__] = compiled
+        return compiled
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        for other in waiting:
-            other()
+        for decorate_waiting in waiting:
+            decorate_waiting()
         return decorated()(*args, **kwargs)
 
     waiting.append(decorated)
@@ -271,10 +271,10 @@ def own_files() -> list[str]:
 
 def fingerprint(paths: list[str]) -> dict[str, int]:
     """Return modification times (ns) that change when packages are installed into these folders."""
-    found = {}
+    times = {}
     for path in paths:
         try:
-            found[path] = Path(path).stat().st_mtime_ns
+            times[path] = Path(path).stat().st_mtime_ns
         except OSError:
-            found[path] = 0
-    return found
+            times[path] = 0
+    return times

@@ -1,4 +1,4 @@
-"""Whether a process makes progress: by the processor time it uses, however busy the machine is."""
+"""Measure whether a process makes progress: by its processor time, however busy the machine is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """When a fork server is taken for hung. A busy machine makes it slow, which is no reason.
+    """The limits from which a fork server is taken for hung. A busy machine makes it slow.
 
     To import the training stack takes 10 to 20 s of processor time, on a slow machine a minute.
     """
@@ -35,7 +35,7 @@ class _Stat:
     parent: int
     own_s: float
     ended_children_s: float
-    """Of those that were waited for."""
+    """Processor time of children that were waited for."""
 
 
 class Progress:
@@ -44,30 +44,30 @@ class Progress:
     def __init__(self, pid: int, *, with_children: bool) -> None:
         self._pid, self._with_children = pid, with_children
         self._begin_s = self._seen_s = _used_s(self._stats())
-        self.looked_s = self._grew_s = time.monotonic()
+        self.checked_s = self._grew_s = time.monotonic()
 
     def look(self) -> float:
         """Return the processor seconds used since this object was made."""
-        self.looked_s = time.monotonic()
+        self.checked_s = time.monotonic()
         stats = self._stats()
         used_s = _used_s(stats)
         waits_for_its_turn = any(stat.state == "R" for stat in stats)
         if used_s - self._seen_s >= _LEAST_S or waits_for_its_turn:
-            self._seen_s, self._grew_s = used_s, self.looked_s
+            self._seen_s, self._grew_s = used_s, self.checked_s
         return used_s - self._begin_s
 
     @property
     def stalled_s(self) -> float:
-        """The time without progress, at the last look."""
-        return self.looked_s - self._grew_s
+        """Return the time without progress, at the last look."""
+        return self.checked_s - self._grew_s
 
     def _stats(self) -> list[_Stat]:
-        own = _stat(self._pid)
-        if own is None:
+        stat = _stat(self._pid)
+        if stat is None:
             return []
         if not self._with_children:
-            return [replace(own, ended_children_s=0.0)]
-        return [own, *_descendants(self._pid)]
+            return [replace(stat, ended_children_s=0.0)]
+        return [stat, *_descendants(self._pid)]
 
 
 def _used_s(stats: Iterable[_Stat]) -> float:
@@ -90,7 +90,7 @@ def _stat(pid: int) -> _Stat | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
-        own, ended = (sum(map(int, words[at : at + 2])) * _TICK_S for at in (11, 13))
-        return _Stat(words[0].decode(), int(words[1]), own, ended)
+        used, ended = (sum(map(int, words[index : index + 2])) * _TICK_S for index in (11, 13))
+        return _Stat(words[0].decode(), int(words[1]), used, ended)
     except (OSError, ValueError, IndexError):
         return None

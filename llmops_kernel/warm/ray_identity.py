@@ -108,27 +108,27 @@ def set_identity(env: dict[str, str]) -> None:
 
 def _find(probe: bytes) -> int:
     """Return the address of the only unshared C++ string that holds exactly `probe`."""
-    found = []
+    addresses = []
     for start, end in _writable():
         memory = ctypes.string_at(start, end - start)
-        at = memory.find(probe + b"\0")
-        while at >= 0:
-            head = at - _HEAD.size
+        offset = memory.find(probe + b"\0")
+        while offset >= 0:
+            head = offset - _HEAD.size
             if head >= 0 and _HEAD.unpack_from(memory, head) == (len(probe), len(probe), 0):
-                found.append(start + head)
-            at = memory.find(probe + b"\0", at + 1)
-    if len(found) != 1:
-        raise NotFoundError(f"{probe.decode()} is in Ray's memory {len(found)} times, not once")
-    return found[0]
+                addresses.append(start + head)
+            offset = memory.find(probe + b"\0", offset + 1)
+    if len(addresses) != 1:
+        raise NotFoundError(f"{probe.decode()} is in Ray's memory {len(addresses)} times, not once")
+    return addresses[0]
 
 
 def _writable() -> list[tuple[int, int]]:
     """Return the heap, where the first thread creates strings of the C++ library."""
-    found = []
+    spans = []
     with open("/proc/self/maps") as maps:
         for line in maps:
             span, mode, *_, name = line.rstrip("\n").split(" ")
             if mode.startswith("rw") and name == "[heap]":
                 start, end = (int(part, 16) for part in span.split("-"))
-                found.append((start, end))
-    return found
+                spans.append((start, end))
+    return spans

@@ -34,18 +34,18 @@ def refresh(env: dict[str, str], server_env: dict[str, str]) -> None:
 @contextlib.contextmanager
 def noting_generators() -> Iterator[None]:
     """Note the generators that are made meanwhile, but for those with a seed of their own."""
-    made: Any = random.Random
-    seed = made.seed
+    generator_class: Any = random.Random
+    seed = generator_class.seed
 
     def noted(generator: random.Random, a: Any = None, version: int = 2) -> None:
         (_self_seeded.add if a is None else _self_seeded.discard)(generator)
         seed(generator, a, version)
 
-    made.seed = noted
+    generator_class.seed = noted
     try:
         yield
     finally:
-        made.seed = seed
+        generator_class.seed = seed
 
 
 def _random_numbers() -> None:
@@ -83,11 +83,11 @@ def _standard_library() -> None:
 
 def _accelerator() -> None:
     """Reset DeepSpeed's accelerator, which is found only once: a child may see other devices."""
-    found = sys.modules.get("deepspeed.accelerator.real_accelerator")
-    if found is None:
-        found = sys.modules.get("accelerator.real_accelerator")
-    if found is not None and _has_cuda():
-        found.ds_accelerator = None  # type: ignore[attr-defined]
+    module = sys.modules.get("deepspeed.accelerator.real_accelerator")
+    if module is None:
+        module = sys.modules.get("accelerator.real_accelerator")
+    if module is not None and _has_cuda():
+        module.ds_accelerator = None  # type: ignore[attr-defined]
 
 
 def _has_cuda() -> bool:
@@ -108,14 +108,14 @@ def set_threads(value: str) -> None:
 
 def _openblas() -> list[tuple[Any, str]]:
     """Return each library's own copy of OpenBLAS, found among the mapped files."""
-    found = set()
+    paths = set()
     with open("/proc/self/maps") as maps:
         for line in maps:
             path = line.rstrip("\n").partition("/")[2]
             if "openblas" in path.rpartition("/")[2]:
-                found.add("/" + path)
+                paths.add("/" + path)
     names = ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_")
-    return [(ctypes.CDLL(path), name) for path in sorted(found) for name in names]
+    return [(ctypes.CDLL(path), name) for path in sorted(paths) for name in names]
 
 
 def _offline(value: str) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.hardware import priority
-from llmops_kernel.warm import child, files, kept_tokenizers
+from llmops_kernel.warm import child, files, tokenizer_cache
 from llmops_kernel.warm.env_reads import LookedFor, Recording
 from llmops_kernel.warm.launcher import GREETING
 from llmops_kernel.warm.plan import Base, Plan, RefusedError, plan
@@ -30,13 +30,13 @@ _LONGEST_REQUEST = 64 * 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _NAME = "llmops_kernel.warm.server"
 _CLOSES_S = 0.2
-_LOOK_S = 5.0
+_POLL_S = 5.0
 _FDS = 4  # stdin, stdout, stderr and the control channel to the launcher.
 
 
 @dataclass(eq=False, kw_only=True)
 class _Caller:
-    """One launcher: its channel, what has arrived so far, and its child."""
+    """A launcher: its channel, what has arrived so far, and its child."""
 
     channel: socket.socket
     data: bytearray = field(default_factory=bytearray)
@@ -68,14 +68,14 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._callers: dict[int, _Caller] = {}  # By child pid.
         self._waiting: list[_Caller] = []  # Callers without a child.
-        self._trials: dict[int, kept_tokenizers.Wanted] = {}  # By child pid.
-        self._look_s = 0.0
+        self._trials: dict[int, tokenizer_cache.TokenizerRequest] = {}  # By child pid.
+        self._check_s = 0.0
         self._forked = 0
         self._draining = False
         self._wakeup = socket.socketpair()
         self._listening = _listen(folder)
 
-    def serve(self) -> child.Birth | None:
+    def serve(self) -> child.ChildStart | None:
         """Serve requests.
 
         Returns in each child what it has to become, and None when the server ends.
@@ -83,14 +83,14 @@ class Server:
         self._watch_signals()
         self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
         while not (self._draining and not self._callers):
-            timeout_s = _LOOK_S if kept_tokenizers.all_kept() else None
+            timeout_s = _POLL_S if tokenizer_cache.entries() else None
             for key, _ in self._selector.select(timeout_s):
                 birth = key.data(key.fileobj)
                 if birth is not None:
                     return birth  # type: ignore[no-any-return]
-            if time.monotonic() > self._look_s:
-                kept_tokenizers.drop_if_short()
-                self._look_s = time.monotonic() + _LOOK_S
+            if time.monotonic() > self._check_s:
+                tokenizer_cache.drop_if_short()
+                self._check_s = time.monotonic() + _POLL_S
         return None
 
     def _watch_signals(self) -> None:
@@ -100,9 +100,9 @@ class Server:
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(signum, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._signalled)
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_signal)
 
-    def _signalled(self, wakeup: socket.socket) -> None:
+    def _on_signal(self, wakeup: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             if signal.SIGTERM in wakeup.recv(4096):
                 self._drain()
@@ -120,9 +120,9 @@ class Server:
                 # of the launcher. Until it is waited for, no other session has its number.
                 _kill_session(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
-            wanted = self._trials.pop(ended.si_pid, None)
-            if wanted is not None and status == 0 and not self._draining:
-                kept_tokenizers.keep(wanted)
+            request = self._trials.pop(ended.si_pid, None)
+            if request is not None and status == 0 and not self._draining:
+                tokenizer_cache.add(request)
                 self._base.files.add_new()
             if caller is not None:
                 _send(caller.channel, status.to_bytes(4, "big"))
@@ -132,7 +132,7 @@ class Server:
         """Accept no more requests: a newer server takes over, this one stays for its children."""
         if not self._draining:
             self._draining = True
-            kept_tokenizers.drop()
+            tokenizer_cache.drop()
             self._selector.unregister(self._listening)
             self._listening.close()
 
@@ -151,9 +151,9 @@ class Server:
             channel.send(GREETING)
         caller = _Caller(channel=channel)
         self._waiting.append(caller)
-        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._heard(caller))
+        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._on_data(caller))
 
-    def _heard(self, caller: _Caller) -> child.Birth | None:
+    def _on_data(self, caller: _Caller) -> child.ChildStart | None:
         try:
             data, ancillary, _, _ = caller.channel.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4))
         except (BlockingIOError, InterruptedError):
@@ -166,7 +166,7 @@ class Server:
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                 caller.fds += fds
         if not data:
-            self._lost(caller)
+            self._on_lost_launcher(caller)
             return None
         caller.data += data
         try:
@@ -176,7 +176,7 @@ class Server:
             return None
         return None if request is None or caller.pid else self._answer(caller, request)
 
-    def _answer(self, caller: _Caller, request: dict[str, Any]) -> child.Birth | None:
+    def _answer(self, caller: _Caller, request: dict[str, Any]) -> child.ChildStart | None:
         if request["kind"] == "status":
             _send(caller.channel, marshal.dumps(("status", self._status())))
             self._forget(caller)
@@ -184,47 +184,49 @@ class Server:
         if request["kind"] == "keep":
             self._forget(caller)
             with contextlib.suppress(KeyError, TypeError, ValueError):  # It is not understood.
-                self._try(kept_tokenizers.wanted_of(request))
+                self._try(tokenizer_cache.tokenizer_request(request))
             return None
         if len(caller.fds) != _FDS:
             self._forget(caller)
             return None
         try:
-            wanted = plan(request, self._base)
+            child_plan = plan(request, self._base)
         except RefusedError as why:
             self._refuse(caller, str(why))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             self._refuse(caller, f"not understood ({type(error).__name__}: {error})")
         else:
-            return self._fork(caller, wanted, request)
+            return self._fork(caller, child_plan, request)
         return None
 
-    def _try(self, wanted: kept_tokenizers.Wanted) -> None:
-        """Have a child try what this process is to load: `_signalled` sees how it ended.
+    def _try(self, request: tokenizer_cache.TokenizerRequest) -> None:
+        """Have a child try what this process is to load: `_on_signal` sees how it ended.
 
         One that is kept already is only marked as used.
         """
         if self._trials or self._draining:
             return
-        if kept_tokenizers.is_kept(wanted):
-            kept_tokenizers.mark_used(wanted)
+        if tokenizer_cache.is_cached(request):
+            tokenizer_cache.mark_used(request)
             return
-        if not kept_tokenizers.can_keep(wanted):
+        if not tokenizer_cache.can_add(request):
             return
         pid = -1
         with contextlib.suppress(OSError):
             pid = os.fork()
         if pid > 0:
-            self._trials[pid] = wanted
+            self._trials[pid] = request
         elif pid == 0:
             harmless = False
             try:
                 self._leave(None)
-                harmless = kept_tokenizers.is_harmless(wanted)
+                harmless = tokenizer_cache.is_harmless(request)
             finally:
                 os._exit(0 if harmless else 1)
 
-    def _fork(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth | None:
+    def _fork(
+        self, caller: _Caller, child_plan: Plan, request: dict[str, Any]
+    ) -> child.ChildStart | None:
         # A signal to the child stays pending until the child has that signal's handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -233,13 +235,13 @@ class Server:
             pid = -1
             why = f"the fork server cannot fork: {error.strerror}"
         if pid == 0:
-            return self._born(caller, wanted, request)
+            return self._child_start(caller, child_plan, request)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if pid < 0:
             self._refuse(caller, why)
             return None
         self._forked += 1
-        caller.pid, caller.kind = pid, wanted.kind
+        caller.pid, caller.kind = pid, child_plan.kind
         caller.data.clear()
         self._callers[pid] = caller
         self._waiting.remove(caller)
@@ -251,9 +253,11 @@ class Server:
         _send(caller.channel, marshal.dumps(("refused", why)))
         self._forget(caller)
 
-    def _born(self, caller: _Caller, wanted: Plan, request: dict[str, Any]) -> child.Birth:
+    def _child_start(
+        self, caller: _Caller, child_plan: Plan, request: dict[str, Any]
+    ) -> child.ChildStart:
         self._leave(caller)
-        return child.Birth(plan=wanted, request=request, fds=tuple(caller.fds))
+        return child.ChildStart(plan=child_plan, request=request, fds=tuple(caller.fds))
 
     def _leave(self, caller: _Caller | None) -> None:
         """Close all of the server in a child, except what its caller has sent."""
@@ -261,13 +265,13 @@ class Server:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
-        for other in [*self._callers.values(), *self._waiting]:
-            other.channel.close()
-            if other is not caller:
-                _close(other)
+        for open_caller in [*self._callers.values(), *self._waiting]:
+            open_caller.channel.close()
+            if open_caller is not caller:
+                _close(open_caller)
         self._wakeup[1].close()
 
-    def _lost(self, caller: _Caller) -> None:
+    def _on_lost_launcher(self, caller: _Caller) -> None:
         """Handle a launcher that is gone.
 
         It was killed, so its child and descendants are killed too.
@@ -292,7 +296,7 @@ class Server:
             "drivers": sum(caller.kind == "driver" for caller in self._callers.values()),
             "python": sys.executable,
             "changed": self._base.files.changed(),
-            "tokenizers": kept_tokenizers.all_kept(),
+            "tokenizers": tokenizer_cache.entries(),
         }
 
 
@@ -377,18 +381,18 @@ def main(arguments: list[str]) -> int:
     priority.take_share(niceness)  # Forks take their launcher's niceness, mostly 15.
     if "ray" in loaded["missing"] and "ray" in sys.modules:
         # This build cannot be forked from; everything but Ray still can.
-        others = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
-        os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *others])
+        remaining = [name for name in arguments[1:] if name.partition(".")[0] != "ray"]
+        os.execv(sys.executable, [sys.executable, "-m", _NAME, arguments[0], *remaining])
     reads = recording.reads()
     base = base.after_preload(reads)
     server = Server(folder, base)
     about = {"pid": os.getpid(), "took_s": time.time() - began_s, "reads": reads.as_report()}
     folder.write_report(loaded | about | {"looked_for": sorted(looked_for.names)})
-    birth = server.serve()
-    if birth is None:
+    start = server.serve()
+    if start is None:
         return 0
     del server
-    return child.live(birth, base)
+    return child.live(start, base)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks import hygiene, pins, sizes, types_of_ts, versions
+from tests.checks import hygiene, names, pins, sizes, types_of_ts, versions
 
 
 def test_every_file_and_function_is_short_enough() -> None:
@@ -47,6 +47,19 @@ def test_a_figure_above_its_ceiling_is_found() -> None:
     (name, *_) = ceilings
     (problem,) = sizes.above_ceiling({**ceilings, name: ceilings[name] + 1})
     assert problem.startswith(name)
+
+
+def test_no_package_has_more_bad_names_than_it_had() -> None:
+    assert names.too_many(names.counts(names.checked_files())) == []
+
+
+def test_a_bad_name_is_noticed_as_variable_parameter_and_field(tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(
+        "class A:\n    made: int\ndef f(wanted, rows):\n    for found in rows:\n        pass\n"
+        "    return g(asked=rows.found)\n"
+    )
+    assert set(names.banned_names(file)) == {(2, "made"), (3, "wanted"), (4, "found")}
 
 
 @pytest.mark.parametrize(

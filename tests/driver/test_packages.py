@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.driver.packages import (
-    Laid,
+    PackageRequest,
+    Packages,
     Stopped,
-    Wanted,
     _key,
     install,
     use,
@@ -58,18 +58,18 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-def wanted(workspace: Path, *packages: str, more: str = "") -> Wanted:
+def wanted(workspace: Path, *packages: str, more: str = "") -> PackageRequest:
     (workspace / "more.txt").write_text(f"--no-index\n--find-links ./wheels\n{more}\n")
-    return Wanted(packages=packages, requirements="more.txt")
+    return PackageRequest(packages=packages, requirements="more.txt")
 
 
-def found(laid: Laid, code: str) -> str:
+def found(laid: Packages, code: str) -> str:
     """What a program prints that finds the packages as a run's does."""
     program = "\n".join(
         [
             "from pathlib import Path",
-            "from llmops_kernel.driver.packages import Laid, use",
-            f"use(Laid(folder=Path({str(laid.folder)!r}), replaces={laid.replaces!r}))",
+            "from llmops_kernel.driver.packages import Packages, use",
+            f"use(Packages(folder=Path({str(laid.folder)!r}), replaces={laid.replaces!r}))",
             textwrap.dedent(code),
         ]
     )
@@ -129,11 +129,13 @@ def test_a_wheel_of_the_workspace_that_was_built_anew_is_installed_anew(
     keys = set()
     for text in ("A = 1", "A = 2"):
         (library / "code.py").write_text(text)
-        keys.add(_key(Wanted(packages=("./library",)), workspace, {}))
+        keys.add(_key(PackageRequest(packages=("./library",)), workspace, {}))
     assert len(keys) == 2
     hashes = " ".join(f"--hash=sha256:{number:064x}" for number in range(9))
     assert _key(
-        Wanted(packages=(f"numpy==2.0 {hashes}", f"a @ https://b/{'c' * 300}")), workspace, {}
+        PackageRequest(packages=(f"numpy==2.0 {hashes}", f"a @ https://b/{'c' * 300}")),
+        workspace,
+        {},
     )
 
 
@@ -174,12 +176,12 @@ def test_what_pip_says_is_the_error(
     assert "PIP_INDEX_URL" in caught.value.remedy
     assert "pip's last lines:" in capfd.readouterr().err
     with pytest.raises(MissingDependencyError, match=r"gone\.txt cannot be read"):
-        install(Wanted(requirements="gone.txt"), tmp_path / "p", workspace=workspace)
+        install(PackageRequest(requirements="gone.txt"), tmp_path / "p", workspace=workspace)
 
 
 def test_two_processes_install_once(workspace: Path, tmp_path: Path) -> None:
     asked = wanted(workspace, "llmops-extra")
-    laid: list[Laid] = []
+    laid: list[Packages] = []
     threads = [
         threading.Thread(
             target=lambda: laid.append(install(asked, tmp_path / "p", workspace=workspace))
@@ -211,9 +213,9 @@ def test_an_installation_leaves_the_modules_of_its_process_as_they_are(
         import sys
         from pathlib import Path
         import setuptools, distutils.core
-        from llmops_kernel.driver.packages import Wanted, install
+        from llmops_kernel.driver.packages import PackageRequest, install
         before = dict(sys.modules)
-        asked = Wanted(packages=("llmops-deep",), requirements="more.txt")
+        asked = PackageRequest(packages=("llmops-deep",), requirements="more.txt")
         laid = install(asked, Path({str(tmp_path / "p")!r}), workspace=Path({str(workspace)!r}))
         print(laid.installed, [name for name in before if sys.modules.get(name) != before[name]])
         """
@@ -226,9 +228,9 @@ def test_an_installation_leaves_the_modules_of_its_process_as_they_are(
 def test_passwords_of_an_index_are_not_shown() -> None:
     shown = "--index-url https://***@pypi.example/simple"
     assert without_secrets("--index-url https://me:secret@pypi.example/simple") == shown
-    asked = Wanted(packages=("x @ https://token@host/x.whl",), requirements="r.txt")
+    asked = PackageRequest(packages=("x @ https://token@host/x.whl",), requirements="r.txt")
     assert asked.text == "x @ https://***@host/x.whl, r.txt"
-    assert Wanted.decode(asked.encode()) == asked
+    assert PackageRequest.decode(asked.encode()) == asked
 
 
 def test_children_find_the_packages_behind_what_they_had(
@@ -237,9 +239,9 @@ def test_children_find_the_packages_behind_what_they_had(
     (tmp_path / ".llmops-packages.json").write_text(json.dumps({"installed": [], "replaces": []}))
     monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}/b")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    use(Laid(folder=tmp_path))
+    use(Packages(folder=tmp_path))
     assert os.environ["PYTHONPATH"].split(os.pathsep) == ["/a", "/b", str(tmp_path)]
     assert sys.path[-1] == str(tmp_path)
-    use(Laid(folder=tmp_path, replaces=("a 1 by 2",)))
+    use(Packages(folder=tmp_path, replaces=("a 1 by 2",)))
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
     assert sys.path[0] == str(tmp_path)

@@ -25,7 +25,7 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.train.model.tokenizer import KEPT
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
-from tests.train.model.test_kept_tokenizer import add_tokens
+from tests.train.model.test_tokenizer_cache import add_tokens
 from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -43,7 +43,7 @@ def test_auto_is_what_is_fast_and_safe(
     found = choose_dtype("auto", device, trains=trains)
     assert found.dtype == dtype
     assert words in found.reason
-    assert found.words == f"{dtype} ({found.reason})"
+    assert found.summary == f"{dtype} ({found.reason})"
 
 
 @pytest.mark.parametrize("asked", ["float32", "bfloat16", "float16"])
@@ -51,7 +51,7 @@ def test_auto_is_what_is_fast_and_safe(
 def test_what_a_config_names_stays_and_needs_no_words(asked: str, device: DeviceFacts) -> None:
     for trains in (True, False):
         found = choose_dtype(asked, device, trains=trains)
-        assert (found.dtype, found.words) == (asked, "")
+        assert (found.dtype, found.summary) == (asked, "")
 
 
 def test_one_gpu_without_bfloat16_decides_for_all_workers() -> None:

@@ -22,19 +22,19 @@ def part(errors: list[str], *, asked: int | None = None) -> PartResult:
 def test_the_commonest_error_is_named_whatever_its_numbers() -> None:
     errors = [LONG.format(n=5000 + n) for n in range(60)] + [f"no column a{n}" for n in "xy"] * 25
     with pytest.raises(RunError, match="None of the 110 rows could be scored, 60 of them") as found:
-        check_some_scored([part(errors[:50]), part(errors[50:])], where="/out")
+        check_some_scored([part(errors[:50]), part(errors[50:])], output="/out")
     assert "5,000 tokens" in found.value.message
     assert found.value.remedy.startswith("raise engine.max_model_len")
     assert "/out" in found.value.remedy
 
 
 def test_one_scored_row_is_enough() -> None:
-    check_some_scored([part([BASE] * 9), part(["", BASE])], where="/out")
+    check_some_scored([part([BASE] * 9), part(["", BASE])], output="/out")
 
 
 def test_what_the_engine_proposes_is_the_remedy() -> None:
     with pytest.raises(RunError) as found:
-        check_some_scored([part(["NaN; Try: model.dtype float32"] * 3)], where="/out")
+        check_some_scored([part(["NaN; Try: model.dtype float32"] * 3)], output="/out")
     assert found.value.message.endswith("all because: NaN")
     assert found.value.remedy.startswith("model.dtype float32")
 
@@ -46,7 +46,7 @@ def test_only_the_most_frequent_errors_are_kept() -> None:
 
 
 def test_a_run_ends_when_the_first_rows_are_all_refused() -> None:
-    refusals = Refusals(where="/out")
+    refusals = Refusals(output="/out")
     refusals.take(part([BASE] * 150))
     with pytest.raises(RunError, match=r"None of the first 300 rows.*another base model") as found:
         refusals.take(part([BASE] * 150))
@@ -54,7 +54,7 @@ def test_a_run_ends_when_the_first_rows_are_all_refused() -> None:
 
 
 def test_rows_that_were_not_asked_say_nothing_of_the_engine() -> None:
-    refusals = Refusals(where="/out")
+    refusals = Refusals(output="/out")
     refusals.take(part(["the prompt is empty"] * 500, asked=0))
     with pytest.raises(RunError, match="first 1,000 rows"):
         refusals.take(part([BASE] * 499 + ["not JSON"], asked=499))
@@ -68,13 +68,13 @@ def test_rows_that_were_not_asked_say_nothing_of_the_engine() -> None:
     ],
 )
 def test_a_run_goes_on(first: list[str]) -> None:
-    refusals = Refusals(where="/out")
+    refusals = Refusals(output="/out")
     refusals.take(part(first))
     for _ in range(5):
         refusals.take(part([BASE] * 100))
 
 
 def test_prompts_of_different_lengths_may_be_followed_by_shorter_ones() -> None:
-    refusals = Refusals(where="/out")
+    refusals = Refusals(output="/out")
     for _ in range(5):
         refusals.take(part([LONG.format(n=5000 + n) for n in range(100)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.score.live import Rates, with_under_way
+from llmops_kernel.score.live import Rates, add_in_flight
 
 
 def test_unknown_before_two_moments() -> None:
@@ -42,7 +42,7 @@ def test_a_count_that_is_not_known_has_no_rate() -> None:
 def test_rows_of_calls_that_the_engine_has_not_finished_are_done_too() -> None:
     one = {"rows": 64, "answered": 64, "prompt_tokens": 640, "output_tokens": 6400, "node": "n"}
     facts = {0: {"under_way": {"mine": [12, 120, 900], "of another run": [5, 5, 5]}}, 1: {}}
-    found = with_under_way({0: one, 1: one, 2: one}, facts, "mine")
+    found = add_in_flight({0: one, 1: one, 2: one}, facts, "mine")
     assert found[0] == {
         "rows": 76,
         "answered": 76,

@@ -11,7 +11,7 @@ def test_a_further_replica_needs_time_work_and_permission() -> None:
     assert scaling.is_due(5, count=1, parts_left=9)
     assert not scaling.is_due(5, count=1, parts_left=2)
     assert not scaling.is_due(5, count=2, parts_left=9)
-    scaling.looked(5)
+    scaling.note_attempt(5)
     assert not scaling.is_due(9, count=1, parts_left=9)
     assert scaling.is_due(10, count=1, parts_left=9)
 
@@ -23,7 +23,7 @@ def test_one_that_cannot_load_is_tried_ever_later_and_then_no_more() -> None:
         now_s += 1
         if scaling.is_due(now_s, count=1, parts_left=99):
             starts.append(now_s)
-            scaling.looked(now_s)
+            scaling.note_attempt(now_s)
             warnings += scaling.failed(now_s)
     assert starts == [5, 25, 105]
     assert len(starts) == TRIES

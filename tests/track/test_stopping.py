@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.track.stopping import ASKS, STOP, FileBoard, Reader, StopAgreement
+from llmops_kernel.track.stopping import ASKS, STOP, BoardReader, FileBoard, StopAgreement
 
 MAX_AGE_S = 0.5
 
@@ -22,7 +22,7 @@ class Simulated:
         self.now_s = 0.0
         self.values: dict[str, Any] = {}
         self.random = random.Random(seed)
-        self.readers: list[Reader] = []
+        self.readers: list[BoardReader] = []
 
     def get(self, name: str) -> Any:
         return self.values.get(name)
@@ -36,8 +36,8 @@ class Simulated:
     def sleep(self, seconds: float) -> None:
         self.pass_time(seconds)
 
-    def reader(self, name: str) -> Reader:
-        made = Reader(self, name, max_age_s=MAX_AGE_S, clock=self.clock, in_background=False)
+    def reader(self, name: str) -> BoardReader:
+        made = BoardReader(self, name, max_age_s=MAX_AGE_S, clock=self.clock, in_background=False)
         self.readers.append(made)
         return made
 
@@ -93,8 +93,8 @@ def test_without_a_request_nobody_stops_and_the_driver_knows_that_the_script_ask
 ) -> None:
     board = FileBoard(tmp_path)
 
-    def reader(name: str) -> Reader:
-        return Reader(board, name, max_age_s=0)
+    def reader(name: str) -> BoardReader:
+        return BoardReader(board, name, max_age_s=0)
 
     one = StopAgreement(board, rank=0, world_size=1, reader=reader, max_age_s=0)
     assert board.get(ASKS) is None
@@ -111,5 +111,5 @@ def test_a_board_that_cannot_be_read_stops_nothing() -> None:
 
         def put(self, name: str, value: Any) -> None: ...
 
-    reader = Reader(Broken(), STOP, max_age_s=0.1, in_background=False)
+    reader = BoardReader(Broken(), STOP, max_age_s=0.1, in_background=False)
     assert reader.latest() is None

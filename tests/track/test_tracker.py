@@ -15,7 +15,7 @@ from llmops_kernel.metrics.events import CheckpointEvent, Event, StartEvent, Ste
 from llmops_kernel.metrics.flops import training_flops
 from llmops_kernel.metrics.shapes import ModelShape
 from llmops_kernel.track.model import FlopsOf, describe_model
-from llmops_kernel.track.tracker import Kept, Peak, Tracker
+from llmops_kernel.track.tracker import Peak, StoredCheckpoint, Tracker
 
 PEAK = Peak("a CPU", 1e10, "measured")
 
@@ -29,7 +29,7 @@ class Process:
         self.known_peak = PEAK
         self.stop = False
         self.stopped_at: int | None = None
-        self.newest: Kept | None = None
+        self.newest: StoredCheckpoint | None = None
         self.flops: FlopsOf | None = None
         self.counted: list[str] = []
 
@@ -39,7 +39,7 @@ class Process:
     def should_stop(self) -> bool:
         return self.stop
 
-    def asked_to_stop(self, step: int) -> None:
+    def note_stop_request(self, step: int) -> None:
         self.stopped_at = step
 
     def peak(self, dtype: str, device: str) -> Peak:
@@ -58,10 +58,10 @@ class Process:
             raise FileNotFoundError(path)
         return CheckpointEvent(step=step, path=str(path))
 
-    def newest_checkpoint(self) -> Kept | None:
+    def newest_checkpoint(self) -> StoredCheckpoint | None:
         return self.newest
 
-    def agreed_checkpoint(self) -> Kept | None:
+    def agreed_checkpoint(self) -> StoredCheckpoint | None:
         return self.newest
 
     def start_facts(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def test_the_first_step_ends_its_phase_once() -> None:
 
 def test_a_script_that_resumes_continues_the_numbers() -> None:
     process = Process()
-    process.newest = Kept(Path("/run/checkpoint-40"), 40)
+    process.newest = StoredCheckpoint(Path("/run/checkpoint-40"), 40)
     tracker = Tracker(process, clock=Clock())
     assert tracker.resume_checkpoint() == Path("/run/checkpoint-40")
     tracker.start(total_steps=60)

@@ -1,4 +1,4 @@
-"""Which nodes an attempt holds: journaled when it begins and whenever they change."""
+"""The nodes that an attempt holds: journaled when it begins and whenever they change."""
 
 from __future__ import annotations
 
@@ -38,25 +38,27 @@ class NodeHolds:
 
     def __init__(self, emit: Callable[[Event], object]) -> None:
         self._emit = emit
-        self._own: Node | None = None
+        self._driver_node: Node | None = None
         self._held: set[Node] = set()
         self._ended_s: dict[Node, float] = {}
 
-    def begin(self, own: Node) -> None:
-        """The driver's node, from the start of the driver to its end."""
-        self._own = own
-        self._write(own, "begin", since_s=driver_times()[0])
+    def begin(self, driver_node: Node) -> None:
+        """Journal that the driver's node is held, from the start of the driver to its end."""
+        self._driver_node = driver_node
+        self._write(driver_node, "begin", since_s=driver_times()[0])
 
     def use(self, nodes: Iterable[Node], *, since_s: float = 0.0) -> None:
-        """The nodes besides the driver's that are held from now on, or from `since_s` (Unix)."""
-        wanted = {node for node in nodes if self._own is None or node[0] != self._own[0]}
-        for node in sorted(wanted - self._held):
+        """Journal the other nodes that are held from now on, or from `since_s` (Unix)."""
+        current = {
+            node for node in nodes if self._driver_node is None or node[0] != self._driver_node[0]
+        }
+        for node in sorted(current - self._held):
             # Not before its last end, which would close this hold too.
             self._write(node, "begin", since_s=max(since_s, self._ended_s.get(node, 0.0)))
-        for node in sorted(self._held - wanted):
+        for node in sorted(self._held - current):
             self._ended_s[node] = time.time()
             self._write(node, "end", since_s=self._ended_s[node])
-        self._held = wanted
+        self._held = current
 
     def _write(self, node: Node, state: Literal["begin", "end"], *, since_s: float = 0.0) -> None:
         price = NodePrice.read({NODE_PRICE_ENV_VAR: node[1]})

@@ -1,4 +1,4 @@
-"""What a run waits for, from one look at the cluster. Ray itself has no order of waiting runs."""
+"""The reason why a run waits, from a snapshot of the cluster. Ray has no order of waiting runs."""
 
 from __future__ import annotations
 
@@ -15,64 +15,64 @@ _OTHER = "other work"
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePosition:
     reason: str
     place: int | None = None
     """1 for the run whose turn it is; None where there is no order."""
     length: int | None = None
-    """How many runs wait for some of the same resources, this one included."""
+    """Runs that wait for some of the same resources, this one included."""
 
 
-def find_place(use: ClusterUse) -> Place | None:
+def find_place(use: ClusterUse) -> QueuePosition | None:
     """Return what this job's requests wait for; None if Ray does not report that they wait."""
-    own = [one for one in use.requests if one.job == use.own_job]
-    waiting = [one for one in own if one.state == "waits"]
+    own_requests = [request for request in use.requests if request.job == use.own_job]
+    waiting = [request for request in own_requests if request.state == "waits"]
     if waiting:
-        return Place(_reason(waiting, use))
+        return QueuePosition(_reason(waiting, use))
     # Ray does not say of an actor whether it waits for resources or for its process.
-    starting = [one for one in own if one.state == "starts"]
-    if starting and _cannot_have_started(add(one.amounts for one in starting), use):
-        return Place(_reason(starting, use))
+    starting = [request for request in own_requests if request.state == "starts"]
+    if starting and _cannot_have_started(add(request.amounts for request in starting), use):
+        return QueuePosition(_reason(starting, use))
     return None
 
 
-def _cannot_have_started(wanted: Amounts, use: ClusterUse) -> bool:
+def _cannot_have_started(amounts: Amounts, use: ClusterUse) -> bool:
     """Return True if a resource is short, and what is in use is in use by others."""
-    held = add(one.amounts for one in use.requests if one.state == "holds")
-    for name, amount in wanted.items():
+    held_amounts = add(request.amounts for request in use.requests if request.state == "holds")
+    for name, amount in amounts.items():
         used = use.total.get(name, 0.0) - use.free.get(name, 0.0)
-        if amount > use.free.get(name, 0.0) and used - held.get(name, 0.0) < amount:
+        if amount > use.free.get(name, 0.0) and used - held_amounts.get(name, 0.0) < amount:
             return True
     return False
 
 
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
-    wanted = add(one.amounts for one in waiting)
-    wanted = {name: amount for name, amount in wanted.items() if amount}
-    asked = amounts_words(wanted)
-    if _grows_enough(wanted, use):
-        free = amounts_words({name: use.free.get(name, 0.0) for name in wanted})
-        return f"needs {asked}; Ray's autoscaler adds nodes (free now: {free})"
-    short = [name for name, amount in wanted.items() if amount > use.free.get(name, 0.0)]
-    if any(one.is_too_large for one in waiting):
-        return f"needs {asked}; no node of the cluster is large enough yet"
+    amounts = add(request.amounts for request in waiting)
+    amounts = {name: amount for name, amount in amounts.items() if amount}
+    needs = format_amounts(amounts)
+    if _grows_enough(amounts, use):
+        free = format_amounts({name: use.free.get(name, 0.0) for name in amounts})
+        return f"needs {needs}; Ray's autoscaler adds nodes (free now: {free})"
+    short = [name for name, amount in amounts.items() if amount > use.free.get(name, 0.0)]
+    if any(request.is_too_large for request in waiting):
+        return f"needs {needs}; no node of the cluster is large enough yet"
     if not short:
-        return f"needs {asked}; no node has enough of them free"
-    return f"needs {asked}; {'; '.join(_used(name, use) for name in short)}"
+        return f"needs {needs}; no node has enough of them free"
+    return f"needs {needs}; {'; '.join(_used(name, use) for name in short)}"
 
 
-def _grows_enough(wanted: Amounts, use: ClusterUse) -> bool:
+def _grows_enough(amounts: Amounts, use: ClusterUse) -> bool:
     """Return whether the nodes that the autoscaler may still add have what is short."""
     if use.most is None:
         return False
-    lacks = {name: amount - use.free.get(name, 0.0) for name, amount in wanted.items()}
-    left = {name: most - use.total.get(name, 0.0) for name, most in use.most.items()}
+    lacks = {name: amount - use.free.get(name, 0.0) for name, amount in amounts.items()}
+    addable = {name: most - use.total.get(name, 0.0) for name, most in use.most.items()}
     short = [name for name, amount in lacks.items() if amount > 0]
-    return bool(short) and all(lacks[name] <= left.get(name, 0.0) for name in short)
+    return bool(short) and all(lacks[name] <= addable.get(name, 0.0) for name in short)
 
 
 def _used(name: str, use: ClusterUse) -> str:
-    """`2 of 2 CPUs are used by run lora-2a4c`."""
+    """Return `2 of 2 CPUs are used by run lora-2a4c`."""
     total = use.total.get(name, 0.0)
     used = max(0.0, total - use.free.get(name, 0.0))
     verb = "is" if total == 1 else "are"
@@ -81,26 +81,26 @@ def _used(name: str, use: ClusterUse) -> str:
 
 def _users(name: str, used: float, use: ClusterUse) -> str:
     by_run: Amounts = {}
-    for one in use.requests:
-        if one.state == "holds" and one.amounts.get(name):
-            run = use.runs.get(one.job, _OTHER)
-            by_run[run] = by_run.get(run, 0.0) + one.amounts[name]
+    for request in use.requests:
+        if request.state == "holds" and request.amounts.get(name):
+            run = use.runs.get(request.job, _OTHER)
+            by_run[run] = by_run.get(run, 0.0) + request.amounts[name]
     rest = used - sum(by_run.values())
     if rest > 0.01:
         by_run[_OTHER] = by_run.get(_OTHER, 0.0) + rest
-    others = by_run.pop(_OTHER, 0.0)
+    other_amount = by_run.pop(_OTHER, 0.0)
     runs = sorted(by_run, key=lambda run: (-by_run[run], run))
     names = [f"run {run}" for run in runs[:_NAMED]]
     if len(runs) > _NAMED:
         names.append(counted(len(runs) - _NAMED, "more run"))
-    if others:
+    if other_amount:
         names.append(_OTHER)
     if not names:
         return ""
     return f" by {', '.join(names[:-1])}{' and ' if names[:-1] else ''}{names[-1]}"
 
 
-def amounts_words(amounts: Amounts) -> str:
+def format_amounts(amounts: Amounts) -> str:
     """Return `2 CPUs and 1 GPU`."""
     return " and ".join(_amount(amount, name) for name, amount in amounts.items())
 
@@ -111,11 +111,11 @@ def _amount(amount: float, name: str) -> str:
     return counted(amount, name)
 
 
-# --- What a cluster can have for a run: what it has now, or what Ray's autoscaler can add up to ---
+# --- Capacity of a cluster: its resources, or what Ray's autoscaler can add up to ---
 
 
 @dataclass(frozen=True)
-class Room:
+class ClusterCapacity:
     """Resources by Ray's names: `{"CPU": 2.0, "GPU": 1.0}`."""
 
     total: Mapping[str, float]
@@ -123,31 +123,31 @@ class Room:
     """Ray's autoscaler adds nodes when work needs them: `total` is more than there is now."""
 
     def has(self, name: str) -> str:
-        """`the cluster has 4`, or what it can have."""
+        """Return `the cluster has 4`, or what it can have."""
         verb = "can have at most" if self.grows else "has"
         return f"the cluster {verb} {self.total.get(name, 0):g}"
 
     @property
     def remedy(self) -> str:
-        """How there is more of it."""
+        """Return how to get more resources."""
         if self.grows:
             return "raise max_replicas in the cluster template (`llmops cluster apply`)"
         return "use a larger cluster"
 
 
-def room_of(spec: RunSpec) -> Room:
+def capacity_of(spec: RunSpec) -> ClusterCapacity:
     """Ask Ray, which this process is connected to."""
     import ray
 
-    now = ray.cluster_resources()
+    current = ray.cluster_resources()
     if spec.most_resources is None:
-        return Room(now)
+        return ClusterCapacity(current)
     # A bound that was raised since the submission is seen in what there is.
-    most = {name: max(now.get(name, 0.0), one) for name, one in spec.most_resources.items()}
-    return Room(now | most, grows=True)
+    most = {name: max(current.get(name, 0.0), bound) for name, bound in spec.most_resources.items()}
+    return ClusterCapacity(current | most, grows=True)
 
 
-# --- Who uses a cluster's resources and what waits for them, as Ray's control plane has it ---
+# --- Use of a cluster's resources, as Ray's control plane has it ---
 
 
 _RUN_METADATA = "llmops_run"
@@ -173,7 +173,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterUse:
-    """One look at the cluster."""
+    """A snapshot of the cluster."""
 
     own_job: str
     total: Amounts
@@ -184,14 +184,14 @@ class ClusterUse:
     ended: frozenset[str] = frozenset()
     """Ray jobs whose driver has ended."""
     most: Mapping[str, float] | None = None
-    """What Ray's autoscaler can bring the cluster to; None: none resizes it."""
+    """The most that Ray's autoscaler can add up to; None: no autoscaler."""
 
 
 def add(amounts: Iterable[Mapping[str, float]]) -> Amounts:
     """Return the sum by resource."""
     total: Amounts = {}
-    for one in amounts:
-        for name, amount in one.items():
+    for resources in amounts:
+        for name, amount in resources.items():
             total[name] = total.get(name, 0.0) + amount
     return total
 
@@ -232,7 +232,7 @@ def _placement_groups(accessor: Any) -> Iterable[Request]:
 
 
 def _actors(accessor: Any) -> Iterable[Request]:
-    """Actors outside of placement groups, that hold or ask for resources."""
+    """Yield the actors outside of placement groups that hold or ask for resources."""
     table = compat.get("gcs_pb2").ActorTableData
     for name, state in (("ALIVE", "holds"), ("PENDING_CREATION", "starts")):
         for raw in accessor.get_actor_table(None, name):
@@ -252,10 +252,10 @@ def _runs(accessor: Any) -> tuple[dict[str, str], frozenset[str]]:
     jobs = accessor.get_job_table(
         skip_submission_job_info_field=True, skip_is_running_tasks_field=True
     )
-    named, ended = {}, set()
+    runs, ended = {}, set()
     for job in map(table.FromString, jobs):
         if job.is_dead:
             ended.add(job.job_id.hex())
         if run := job.config.metadata.get(_RUN_METADATA):
-            named[job.job_id.hex()] = f"{run} (ended; its engine is loaded)" if job.is_dead else run
-    return named, frozenset(ended)
+            runs[job.job_id.hex()] = f"{run} (ended; its engine is loaded)" if job.is_dead else run
+    return runs, frozenset(ended)

@@ -14,15 +14,15 @@ from llmops_kernel.driver import kv_store
 from llmops_kernel.driver.queue.place import (
     Amounts,
     ClusterUse,
-    Place,
+    QueuePosition,
     add,
-    amounts_words,
     find_place,
+    format_amounts,
     read_cluster_use,
 )
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
 
-FIRST_LOOK_S = 0.4
+FIRST_POLL_S = 0.4
 """A run that does not wait has its resources by then, and never looks."""
 PERIOD_S = 1.0
 _LONGEST_S = 5.0
@@ -45,34 +45,34 @@ class QueueWatch:
         most: Mapping[str, float] | None = None,
         turn: Turn | None = None,
         look: Callable[[], ClusterUse] | None = None,
-        first_s: float = FIRST_LOOK_S,
+        first_s: float = FIRST_POLL_S,
         period_s: float = PERIOD_S,
     ) -> None:
         self._emit, self._look = emit, look or partial(read_cluster_use, most)
         self._turn = turn or (Turn(run, look=self._look) if run else None)
         self._first_s, self._period_s = first_s, period_s
         self._lock = threading.Lock()
-        self._written: Place | None = None
+        self._written: QueuePosition | None = None
         self._ended = threading.Event()
         self._ended.set()
 
     @property
     def is_queued(self) -> bool:
-        """Whether the last look found that the run waits for resources."""
+        """Return whether the run waited for resources at the last check."""
         return self._written is not None
 
     def begin(
-        self, wanted: Mapping[str, float] | None = None, *, stop: threading.Event | None = None
+        self, resources: Mapping[str, float] | None = None, *, stop: threading.Event | None = None
     ) -> bool:
         """Start to look; call it before resources are requested.
 
-        With what is `wanted`, returns when no run that came before waits for some of the same:
+        With `resources`, returns when no run that came before waits for some of the same:
         True, or False when `end` was called or `stop` was set meanwhile, after which nothing may
         be requested.
         """
         self._ended.set()
         self._ended = ended = threading.Event()
-        if wanted and self._turn is not None and not self._has_turn(wanted, ended, stop):
+        if resources and self._turn is not None and not self._has_turn(resources, ended, stop):
             self.end()
             return False
         arguments = (ended,)
@@ -80,20 +80,20 @@ class QueueWatch:
         return True
 
     def end(self) -> None:
-        """The resources are there, or are not wanted any more."""
+        """Stop looking: the resources are there, or are not needed any more."""
         self._ended.set()
         self._leave()
         self._write(None)
 
     def _has_turn(
         self,
-        wanted: Mapping[str, float],
+        resources: Mapping[str, float],
         ended: threading.Event,
         stop: threading.Event | None,
     ) -> bool:
         assert self._turn is not None
         try:
-            self._turn.ask(wanted)
+            self._turn.ask(resources)
             while (place := self._turn.waits_behind()) is not None:
                 self._write(place)
                 # Each look asks Ray's control plane, and many may wait.
@@ -112,12 +112,16 @@ class QueueWatch:
             with contextlib.suppress(Exception):  # A ticket of a driver that has ended counts not.
                 self._turn.leave()
 
-    def _place(self) -> Place | None:
+    def _place(self) -> QueuePosition | None:
         """Return what the request waits for in Ray, with this run's place among those that wait."""
         use = self._look()
-        found = find_place(use)
-        order = self._turn.place(use) if found is not None and self._turn is not None else None
-        return found if found is None or order is None else Place(found.reason, *order)
+        position = find_place(use)
+        order = self._turn.place(use) if position is not None and self._turn is not None else None
+        return (
+            position
+            if position is None or order is None
+            else QueuePosition(position.reason, *order)
+        )
 
     def _run(self, ended: threading.Event) -> None:
         wait_s = self._first_s
@@ -130,7 +134,7 @@ class QueueWatch:
                 if not ended.is_set():
                     self._write(place)
 
-    def _write(self, place: Place | None) -> None:
+    def _write(self, place: QueuePosition | None) -> None:
         with self._lock:
             was, self._written = self._written, place
             if place == was:
@@ -153,7 +157,7 @@ class QueueWatch:
             )
 
 
-# --- The order in which runs ask Ray for resources: the one that came first is not overtaken ---
+# --- Turns of the runs: the one that came first is not overtaken ---
 # Ray places whichever request fits, so a run that needs two CPUs waits for as long as runs that
 # need one keep coming. Each driver that needs resources therefore leaves a ticket in Ray's
 # key-value store, and asks Ray only when no earlier ticket is left that waits for some of the
@@ -164,7 +168,7 @@ _PREFIX = "queue/"
 
 
 class Store(Protocol):
-    """What of `kv_store` is used."""
+    """The part of `kv_store` that the queue uses."""
 
     def put(self, name: str, value: Any) -> None: ...
     def values(self, prefix: str) -> list[Any]: ...
@@ -199,11 +203,11 @@ class Turn:
         self._asked_ns = 0
         self._name = ""
 
-    def ask(self, wanted: Mapping[str, float]) -> None:
+    def ask(self, resources: Mapping[str, float]) -> None:
         """Leave the ticket, or renew it."""
         self._asked_ns = self._asked_ns or time.time_ns()
         self._name = _name(self._asked_ns, self._run)
-        amounts = {name: amount for name, amount in wanted.items() if amount > 0}
+        amounts = {name: amount for name, amount in resources.items() if amount > 0}
         ticket = {"run": self._run, "job": self._job(), "asked_ns": self._asked_ns}
         self._store.put(self._name, ticket | {"wanted": amounts})
 
@@ -213,70 +217,73 @@ class Turn:
         if name:
             self._store.delete(name)
 
-    def waits_behind(self) -> Place | None:
+    def waits_behind(self) -> QueuePosition | None:
         """Return the place of this run while an earlier one must come first; None if it may ask."""
         tickets = self._tickets()
-        own = next((one for one in tickets if self._is_own(one)), None)
-        if own is None or tickets[0] is own:
+        own_ticket = next((ticket for ticket in tickets if self._is_own(ticket)), None)
+        if own_ticket is None or tickets[0] is own_ticket:
             return None  # Nothing else is read where nobody is before it.
         use = self._look()
         self._remove_ended(tickets, use)
-        alike = _alike(own, tickets, use)
+        alike = _alike(own_ticket, tickets, use)
         before = [
-            one
-            for one in alike[: alike.index(own)]
-            if _can_have(one, use) and not _has_them(one, use)
+            ticket
+            for ticket in alike[: alike.index(own_ticket)]
+            if _fits_cluster(ticket, use) and not _holds_resources(ticket, use)
         ]
-        if not before or _fits(add(one.wanted for one in [*before, own]), use.free):
+        if not before or _fits(add(ticket.wanted for ticket in [*before, own_ticket]), use.free):
             return None
-        return Place(_reason(own, before[0]), alike.index(own) + 1, len(alike))
+        return QueuePosition(
+            _reason(own_ticket, before[0]), alike.index(own_ticket) + 1, len(alike)
+        )
 
     def place(self, use: ClusterUse) -> tuple[int, int] | None:
         """Return this run's place and how many wait for some of the same; None without a ticket."""
         tickets = self._tickets()
-        own = next((one for one in tickets if self._is_own(one)), None)
-        if own is None:
+        own_ticket = next((ticket for ticket in tickets if self._is_own(ticket)), None)
+        if own_ticket is None:
             return None
-        alike = _alike(own, tickets, use)
-        return alike.index(own) + 1, len(alike)
+        alike = _alike(own_ticket, tickets, use)
+        return alike.index(own_ticket) + 1, len(alike)
 
     def _remove_ended(self, tickets: list[Ticket], use: ClusterUse) -> None:
         """Remove tickets of killed drivers: each later run would look at the cluster for them."""
-        for one in tickets:
-            if one.job in use.ended:
-                self._store.delete(_name(one.asked_ns, one.run))
+        for ticket in tickets:
+            if ticket.job in use.ended:
+                self._store.delete(_name(ticket.asked_ns, ticket.run))
 
     def _is_own(self, ticket: Ticket) -> bool:
         return (ticket.run, ticket.asked_ns) == (self._run, self._asked_ns)
 
     def _tickets(self) -> list[Ticket]:
-        found = [Ticket(**value) for value in self._store.values(_PREFIX)]
-        return sorted(found, key=lambda one: (one.asked_ns, one.run))
+        tickets = [Ticket(**value) for value in self._store.values(_PREFIX)]
+        return sorted(tickets, key=lambda ticket: (ticket.asked_ns, ticket.run))
 
 
 def _name(asked_ns: int, run: str) -> str:
     return f"{_PREFIX}{asked_ns:020d}/{run}"
 
 
-def _alike(own: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[Ticket]:
+def _alike(own_ticket: Ticket, tickets: list[Ticket], use: ClusterUse) -> list[Ticket]:
     """Return the tickets of living drivers that want some of the same resources, in order."""
     return [
-        one
-        for one in tickets
-        if one is own or (one.job not in use.ended and one.wanted.keys() & own.wanted.keys())
+        ticket
+        for ticket in tickets
+        if ticket is own_ticket
+        or (ticket.job not in use.ended and ticket.wanted.keys() & own_ticket.wanted.keys())
     ]
 
 
-def _can_have(ticket: Ticket, use: ClusterUse) -> bool:
+def _fits_cluster(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether the cluster as it is can hold it: what waits for new nodes stops nobody."""
-    if any(one.is_too_large for one in use.requests if one.job == ticket.job):
+    if any(request.is_too_large for request in use.requests if request.job == ticket.job):
         return False
     return _fits(ticket.wanted, use.total)
 
 
-def _has_them(ticket: Ticket, use: ClusterUse) -> bool:
+def _holds_resources(ticket: Ticket, use: ClusterUse) -> bool:
     """Return whether Ray has given them already; its workers are starting."""
-    states = {one.state for one in use.requests if one.job == ticket.job}
+    states = {request.state for request in use.requests if request.job == ticket.job}
     return states == {"holds"}
 
 
@@ -284,10 +291,10 @@ def _fits(amounts: Amounts, into: Mapping[str, float]) -> bool:
     return all(amount <= into.get(name, 0.0) for name, amount in amounts.items())
 
 
-def _reason(own: Ticket, first: Ticket) -> str:
+def _reason(ticket: Ticket, first: Ticket) -> str:
     return (
-        f"needs {amounts_words(own.wanted)}; run {first.run}, which came before, waits for"
-        f" {amounts_words(first.wanted)}"
+        f"needs {format_amounts(ticket.wanted)}; run {first.run}, which came before, waits for"
+        f" {format_amounts(first.wanted)}"
     )
 
 

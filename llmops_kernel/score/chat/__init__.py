@@ -1,1 +1,1 @@
-"""One turn of a chat: the driver, its engines and the streams of their answers."""
+"""A turn of a chat: the driver, its engines and the streams of their answers."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score import ChatConfig
-from llmops_kernel.driver.queue.place import room_of
+from llmops_kernel.driver.queue.place import capacity_of
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.score.chat.engines import Asked, Engines, asked_models, by_engine
-from llmops_kernel.score.chat.streams import AnswerStream, Reader, end_all
+from llmops_kernel.score.chat.engines import Engines, ModelTurn, by_engine, model_turns
+from llmops_kernel.score.chat.streams import AnswerReader, AnswerStream, end_all
 from llmops_kernel.store.record.spec import RunSpec
 
 ONE_AFTER_THE_OTHER = (
@@ -56,9 +56,11 @@ class ChatDriver:
 
     def _turn(self) -> EndEvent:
         self._report.phase("driver", "end")
-        num_gpus = room_of(self._spec).total.get("GPU", 0)
-        models = asked_models(self._spec, self._config, num_gpus=num_gpus)
-        self._streams = {one.name: AnswerStream(one.name, self._report.emit) for one in models}
+        num_gpus = capacity_of(self._spec).total.get("GPU", 0)
+        models = model_turns(self._spec, self._config, num_gpus=num_gpus)
+        self._streams = {
+            model.name: AnswerStream(model.name, self._report.emit) for model in models
+        }
         engines = Engines(stopped=self._stop.is_set, warn=self._report.warn)
         groups = by_engine(models)
         self._phase_of_loading(engines, groups)
@@ -69,27 +71,27 @@ class ChatDriver:
             self._answer_in_turn(engines, groups)
         return self._end()
 
-    def _phase_of_loading(self, engines: Engines, groups: Sequence[Sequence[Asked]]) -> None:
+    def _phase_of_loading(self, engines: Engines, groups: Sequence[Sequence[ModelTurn]]) -> None:
         """Say that a model is loaded: the first turn waits for it, later ones do not."""
         if all(engines.is_standing(group[0].deployment) for group in groups):
             return
         self._is_loading = True
-        self._report.phase("engine", "begin", detail=groups[0][0].words)
+        self._report.phase("engine", "begin", detail=groups[0][0].engine_label)
 
-    def _answer(self, engines: Engines, groups: Sequence[Sequence[Asked]]) -> list[Any]:
+    def _answer(self, engines: Engines, groups: Sequence[Sequence[ModelTurn]]) -> list[Any]:
         """Load the engines and read all answers; return the engines."""
-        reader = Reader(key=self._spec.run_id, stopped=self._stop.is_set, begun=self._begun)
+        reader = AnswerReader(key=self._spec.run_id, stopped=self._stop.is_set, begun=self._begun)
         loaded = []
         for group in groups:
             try:
                 engine = engines.load(group[0].deployment)
             except LLMOpsError as error:
-                end_all([self._streams[one.name] for one in group], error)
+                end_all([self._streams[model.name] for model in group], error)
                 continue
             if engine is None:
                 break
-            for one in group:
-                reader.start(self._streams[one.name], engine, one.job, one.prompt)
+            for model in group:
+                reader.start(self._streams[model.name], engine, model.job, model.prompt)
             loaded.append(engine)
         if self._is_loading:
             self._is_loading = False
@@ -100,7 +102,7 @@ class ChatDriver:
             pass
         return loaded
 
-    def _answer_in_turn(self, engines: Engines, groups: Sequence[Sequence[Asked]]) -> None:
+    def _answer_in_turn(self, engines: Engines, groups: Sequence[Sequence[ModelTurn]]) -> None:
         """Begin with an engine that is loaded; each leaves before the next one is loaded."""
         ordered = sorted(groups, key=lambda group: not engines.is_standing(group[0].deployment))
         for number, group in enumerate(ordered, start=1):

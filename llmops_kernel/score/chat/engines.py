@@ -25,15 +25,15 @@ from llmops_kernel.score.setup import adapter_folder, engine_choice, job_of
 from llmops_kernel.score.standing.replicas import (
     Deployment,
     forget,
-    found,
     free_gpus,
+    get_replica,
     give_up,
     load_failure,
-    replica,
+    standing_replica,
 )
 from llmops_kernel.store.record.spec import RunSpec
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _LEAVE_S = 5.0
 _MEMORY_SHARE = 1.25
 """Memory of a loaded model, as a multiple of its weights' files."""
@@ -41,54 +41,54 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """One model of the turn, ready to be asked."""
+class ModelTurn:
+    """A model of the turn with its engine, job and prompt."""
 
     name: str
     deployment: Deployment
-    words: str
+    engine_label: str
     """The engine's name for the screen."""
     job: Job
     prompt: Prompt
 
 
-def asked_models(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[Asked]:
-    """Return what each model is asked, and in which engine. Raises DataError."""
-    found = []
+def model_turns(spec: RunSpec, config: ChatConfig, *, num_gpus: float) -> list[ModelTurn]:
+    """Return the prompt of each model, and its engine. Raises DataError."""
+    turns = []
     python = python_of(spec.cache_root)
-    for one in config.models:
+    for model in config.models:
         # A turn is a scoring of one row: it then shares its engine with score runs.
         row = ScoreConfig(
-            model=one.model,
+            model=model.model,
             input=ScoreInput(path="-"),
             prompt=PromptSettings(column="prompt"),
             sampling=config.sampling,
             engine=config.engine,
         )
         choice = engine_choice(spec, row, num_gpus=num_gpus, num_nodes=1, score_python=python)
-        job = job_of(row, adapter=adapter_folder(spec, one.model.adapter))
-        asked = Asked(
-            name=one.name,
+        job = job_of(row, adapter=adapter_folder(spec, model.model.adapter))
+        turn = ModelTurn(
+            name=model.name,
             deployment=choice.deployment,
-            words=choice.words,
+            engine_label=choice.label,
             job=replace(job, stream=True),
-            prompt=_prompt(one, template=config.template),
+            prompt=_prompt(model, template=config.template),
         )
-        found.append(asked)
-    return found
+        turns.append(turn)
+    return turns
 
 
-def _prompt(one: ChatModel, *, template: bool) -> Prompt:
+def _prompt(model: ChatModel, *, template: bool) -> Prompt:
     if template:
-        return [message.model_dump() for message in one.messages]
-    return "".join(message.content for message in one.messages)
+        return [message.model_dump() for message in model.messages]
+    return "".join(message.content for message in model.messages)
 
 
-def by_engine(models: Sequence[Asked]) -> list[list[Asked]]:
+def by_engine(models: Sequence[ModelTurn]) -> list[list[ModelTurn]]:
     """Return the models that share an engine together: a base model and its adapter do."""
-    groups: dict[str, list[Asked]] = {}
-    for one in models:
-        groups.setdefault(one.deployment.name(0), []).append(one)
+    groups: dict[str, list[ModelTurn]] = {}
+    for model in models:
+        groups.setdefault(model.deployment.name(0), []).append(model)
     return list(groups.values())
 
 
@@ -97,35 +97,35 @@ class Engines:
 
     def __init__(self, *, stopped: Callable[[], bool], warn: Callable[[str, str], None]) -> None:
         self._stopped, self._warn = stopped, warn
-        self._there = standing()
+        self._standing = standing()
         self._caller = uuid.uuid4().hex
 
     def is_standing(self, deployment: Deployment) -> bool:
-        return deployment.name(0) in self._there
+        return deployment.name(0) in self._standing
 
     def fit(self, deployments: Sequence[Deployment]) -> bool:
         """Return whether all can be loaded at once, after idle engines of others have left."""
         import ray
 
-        missing = [one for one in deployments if not self.is_standing(one)]
-        gpus = sum(one.spec.num_gpus for one in missing)
+        missing = [deployment for deployment in deployments if not self.is_standing(deployment)]
+        gpus = sum(deployment.spec.num_gpus for deployment in missing)
         if gpus:
             if ray.available_resources().get("GPU", 0) < gpus:
-                self._free_gpus(gpus, wanted={one.name(0) for one in deployments})
+                self._free_gpus(gpus, keep={deployment.name(0) for deployment in deployments})
             return bool(ray.available_resources().get("GPU", 0) >= gpus)
         if len(missing) < 2 or len(ray.nodes()) > 1:
             return True
-        return _memory_for([one.spec.model for one in missing])
+        return _memory_for([deployment.spec.model for deployment in missing])
 
-    def _free_gpus(self, gpus: float, *, wanted: set[str]) -> None:
+    def _free_gpus(self, gpus: float, *, keep: set[str]) -> None:
         import ray
 
-        left = free_gpus(wanted)
+        num_leaving = free_gpus(keep)
         until_s = time.monotonic() + _LEAVE_S
-        while left and time.monotonic() < until_s:
+        while num_leaving and time.monotonic() < until_s:
             if ray.available_resources().get("GPU", 0) >= gpus:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def load(self, deployment: Deployment) -> Any:
         """Return the loaded engine's actor; None when the turn was stopped meanwhile.
@@ -135,8 +135,8 @@ class Engines:
         import ray
 
         for last in (False, True):
-            is_new = found(deployment, 0) is None
-            engine = replica(deployment, 0)
+            is_new = standing_replica(deployment, 0) is None
+            engine = get_replica(deployment, 0)
             try:
                 if self._is_loaded(engine, deployment):
                     return engine
@@ -147,7 +147,7 @@ class Engines:
                 if last:
                     forget(deployment, 0)
                     raise load_failure(deployment, error) from error
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             except Exception as error:
                 forget(deployment, 0)
                 raise load_failure(deployment, error) from error
@@ -160,23 +160,23 @@ class Engines:
             keep_s=deployment.keep_s, run=deployment.run, caller=self._caller
         )
         begun_s, warned = time.monotonic(), False
-        while not ray.wait([loading], timeout=_LOOK_S)[0]:
+        while not ray.wait([loading], timeout=_POLL_S)[0]:
             if self._stopped():
                 return False
             if not warned and time.monotonic() - begun_s > _LEAVE_S:
                 warned = True
-                self._say_what_it_waits_for(deployment)
+                self._warn_of_missing_gpus(deployment)
         ray.get(loading)
         return True
 
-    def _say_what_it_waits_for(self, deployment: Deployment) -> None:
+    def _warn_of_missing_gpus(self, deployment: Deployment) -> None:
         import ray
 
-        wanted = deployment.spec.num_gpus
+        num_gpus = deployment.spec.num_gpus
         free = ray.available_resources().get("GPU", 0)
-        if wanted and not self.is_standing(deployment) and free < wanted:
+        if num_gpus and not self.is_standing(deployment) and free < num_gpus:
             self._warn(
-                f"The engine is waiting for {wanted:g} GPUs; {free:g} are free.",
+                f"The engine is waiting for {num_gpus:g} GPUs; {free:g} are free.",
                 "another run uses the rest; `llmops status` shows which",
             )
 
@@ -184,7 +184,7 @@ class Engines:
         """Ask an engine to leave: the next one needs its memory."""
         if not _leaves(engine):
             self._warn("Another job uses the first engine, so it stays loaded.", "")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _leaves(actor: Any) -> bool:

@@ -19,7 +19,7 @@ Emit = Callable[[AnswerEvent], None]
 
 
 class AnswerStream:
-    """One model's answer: keeps the newest part and journals what was added."""
+    """The answer of one model: keeps the newest part and journals what was added."""
 
     def __init__(self, model: str, emit: Emit) -> None:
         self.model = model
@@ -84,16 +84,16 @@ class AnswerStream:
         return tokens / seconds if seconds > 0 and tokens > 0 else None
 
 
-def _common(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+def _common(left: str, right: str) -> int:
+    pairs = zip(left, right, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
-class Reader:
+class AnswerReader:
     """Reads the streams of engines until all have ended or the turn is stopped."""
 
     def __init__(self, *, key: str, stopped: Callable[[], bool], begun: Callable[[], None]) -> None:
-        """`begun` is called when the first part of any answer has come."""
+        """Call `begun` when the first part of any answer has come."""
         self._key, self._stopped, self._begun = key, stopped, begun
         self._open: dict[Any, tuple[AnswerStream, Any, str]] = {}
         """Ray's stream of answers -> ours, the engine's actor, and the name of the call."""
@@ -132,7 +132,7 @@ class Reader:
             return
         except Exception as error:
             del self._open[call]
-            stream.end(_lost(error))
+            stream.end(_loss_error(error))
             return
         stream.take(answer)
         if not self._has_begun and (answer.output_tokens or answer.error):
@@ -160,7 +160,7 @@ def end_all(
         stream.end(error, cancelled=cancelled)
 
 
-def _lost(error: Exception) -> LLMOpsError:
+def _loss_error(error: Exception) -> LLMOpsError:
     import ray
 
     cause = getattr(error, "cause", None)

@@ -1,1 +1,1 @@
-"""What generates answers, behind one protocol: vLLM, Transformers."""
+"""Engines that generate answers, behind one protocol: vLLM, Transformers."""

@@ -1,4 +1,4 @@
-"""What the files of a model or an adapter say, without loading them."""
+"""Facts about a model or an adapter from its files, without loading it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 def shapes_of(folder: Path, pattern: str = "*.safetensors") -> dict[str, tuple[int, ...]]:
     """Return the shapes in a folder's safetensors files; empty where there are none."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob(pattern)):
         for name, entry in _header(file).items():
             if name != "__metadata__":
-                found[name] = tuple(entry["shape"])
-    return found
+                shapes[name] = tuple(entry["shape"])
+    return shapes
 
 
 def _header(file: Path) -> dict[str, Any]:
@@ -79,21 +79,23 @@ def check_adapter(folder: str, base: Shapes, model: str, *, is_complete: bool = 
     Shapes decide, not the base's name in the adapter's config: the same model has many names.
     `is_complete`: the base has no weights but these.
     """
-    rank, named = _adapter_config(Path(folder))
+    rank, base_name = _adapter_config(Path(folder))
     weights = shapes_of(Path(folder), _ADAPTER)
     if not weights:
         raise PromptError(f"{folder} has no {_ADAPTER}, so there is no LoRA adapter to load")
     for name, shape in weights.items():
         module, part = _target(name)
-        wanted = base.get(module)
-        if part and base and wanted is None and is_complete:
-            raise _other_base(folder, named, model, f"{module} is not in this model")
-        if wanted is None or len(wanted) != 2 or len(shape) != 2:
+        weight_shape = base.get(module)
+        if part and base and weight_shape is None and is_complete:
+            raise _other_base(folder, base_name, model, f"{module} is not in this model")
+        if weight_shape is None or len(weight_shape) != 2 or len(shape) != 2:
             continue
-        have, there = (shape[1], wanted[1]) if part == "lora_A" else (shape[0], wanted[0])
-        if part and have != there:
-            detail = f"its {part} of {module} is {have:,} wide, the model's weight {there:,}"
-            raise _other_base(folder, named, model, detail)
+        width, expected = (
+            (shape[1], weight_shape[1]) if part == "lora_A" else (shape[0], weight_shape[0])
+        )
+        if part and width != expected:
+            detail = f"its {part} of {module} is {width:,} wide, the model's weight {expected:,}"
+            raise _other_base(folder, base_name, model, detail)
     return rank
 
 
@@ -103,7 +105,7 @@ def version_of(folder: str) -> str:
         stats = [(Path(folder) / name).stat() for name in (_ADAPTER, _ADAPTER_CONFIG)]
     except OSError:
         return folder
-    return f"{folder}@" + "-".join(f"{one.st_mtime_ns}.{one.st_size}" for one in stats)
+    return f"{folder}@" + "-".join(f"{stat.st_mtime_ns}.{stat.st_size}" for stat in stats)
 
 
 def _adapter_config(folder: Path) -> tuple[int, str]:
@@ -132,14 +134,14 @@ def _target(name: str) -> tuple[str, str]:
     return f"{module}.weight", part if part in ("lora_A", "lora_B") else ""
 
 
-def _other_base(folder: str, named: str, model: str, detail: str) -> PromptError:
+def _other_base(folder: str, base_name: str, model: str, detail: str) -> PromptError:
     return PromptError(
-        f"the adapter {folder} is of another base model ({named}), not of {model}: {detail}"
+        f"the adapter {folder} is of another base model ({base_name}), not of {model}: {detail}"
     )
 
 
 def load_error(spec: EngineSpec, error: BaseException) -> ModelError:
-    """Return what a library's exception means to whoever wrote the config."""
+    """Return a library's exception as an error about the config."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else type(error).__name__
     lower = str(error).lower()

@@ -1,4 +1,4 @@
-"""What both engines do alike: tokens of prompts and answers, seeds of rows, JSON schemas."""
+"""Code that both engines share: tokens of prompts and answers, seeds of rows, JSON schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llmops_kernel.models.answer_ends import answer_ends, stop_tokens, turn_end
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
 
 MAX_CONTEXT = 4096
-"""Tokens of prompt and answer where nothing else is wanted."""
+"""Tokens of prompt and answer where the config names no limit."""
 
 NAN = (
     "the model's output is not a number (NaN); Try: model.dtype float32, or look at the adapter"
@@ -23,17 +23,18 @@ NAN = (
 
 
 class PromptError(Exception):
-    """Why a request cannot be answered."""
+    """Raised for a request that cannot be answered."""
 
 
-def context_length(made_for: int | None, wanted: int | None) -> int:
+def context_length(made_for: int | None, configured: int | None) -> int:
     """Return the longest prompt with its answer, in tokens. Raises ModelError."""
-    if made_for is not None and wanted is not None and wanted > made_for:
+    if made_for is not None and configured is not None and configured > made_for:
         raise ModelError(
-            f"engine.max_model_len is {wanted:,}, and the model was made for {made_for:,} tokens.",
+            f"engine.max_model_len is {configured:,}, and the model was made for {made_for:,}"
+            " tokens.",
             remedy=f"set it to at most {made_for}, or leave it out",
         )
-    return wanted or min(made_for or MAX_CONTEXT, MAX_CONTEXT)
+    return configured or min(made_for or MAX_CONTEXT, MAX_CONTEXT)
 
 
 def prompt_tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -82,11 +83,13 @@ def check_length(prompt: int, answer: int, context: int) -> None:
     """Raise PromptError where a prompt and its answer are longer than the context."""
     if prompt + answer <= context:
         return
-    what = f"the prompt has {prompt:,} tokens"
+    problem = f"the prompt has {prompt:,} tokens"
     if answer > 1:
-        what += f" and what follows it {answer:,}"
-    left = f", of which {answer} is for the answer" if answer == 1 else ""
-    raise PromptError(f"{what}; the engine's context (engine.max_model_len) is {context:,}{left}")
+        problem += f" and what follows it {answer:,}"
+    reserved = f", of which {answer} is for the answer" if answer == 1 else ""
+    raise PromptError(
+        f"{problem}; the engine's context (engine.max_model_len) is {context:,}{reserved}"
+    )
 
 
 def row_seed(request: Request, job: Job) -> int:
@@ -144,11 +147,11 @@ def _close(node: Any) -> None:
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
     """Return the text before the first stop text, or None where there is none."""
-    ends = [text.find(one) for one in stop if one and one in text]
+    ends = [text.find(stop_text) for stop_text in stop if stop_text and stop_text in text]
     return text[: min(ends)] if ends else None
 
 
-# --- A request that is ready for a batch ---
+# --- Requests that are ready for a batch ---
 
 
 MAX_BATCH_TOKENS = 32_768
@@ -164,7 +167,7 @@ class Item:
     job: Job
     prompt: list[int]
     target: list[int] = field(default_factory=list)
-    """Tokens after the prompt whose probability is wanted."""
+    """Tokens after the prompt whose probability is returned."""
     ends: tuple[int, ...] = ()
     """Tokens that end the answer: of tokenizer, chat template, and stop texts that are tokens."""
     stop: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ Finish = Literal["stop", "length", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """Which model an engine has loaded, and how. Jobs with an equal spec share one engine."""
+    """The model of an engine, and its settings. Jobs with an equal spec share one engine."""
 
     type: str
     """A name of the registry: `vllm`, `transformers`."""
@@ -43,13 +43,13 @@ class EngineSpec:
     max_lora_rank: int = 0
     """Largest rank of the adapters that the engine can load; 0: none."""
     embeds: bool = False
-    """Whether the engine returns vectors instead of text: vLLM decides it when it loads."""
+    """True if the engine returns vectors instead of text: vLLM decides it when it loads."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments, as vLLM's `EngineArgs` names them."""
 
     @property
     def key(self) -> str:
-        """Twelve hex digits that are equal for equal specs."""
+        """Return twelve hex digits that are equal for equal specs."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -67,7 +67,7 @@ class EngineSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What many requests have in common."""
+    """The settings that many requests have in common."""
 
     task: Literal["generate", "classify", "json", "logprob", "embed"] = "generate"
     choices: tuple[str, ...] = ()
@@ -82,14 +82,14 @@ class Job:
     adapter: str = ""
     """Folder of a LoRA adapter on the engine's node; empty: the model as it is."""
     adapter_version: str = ""
-    """Of an adapter behind a URL; another one when its files are written anew."""
+    """Version of an adapter behind a URL; another one when its files are written anew."""
     stream: bool = False
-    """Whether `step` also returns answers that are not finished."""
+    """True if `step` also returns answers that are not finished."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One row for the engine."""
+    """A row for the engine."""
 
     id: int
     """Unique among the unfinished requests of an engine."""
@@ -102,7 +102,7 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """What became of one request. An unknown number is None."""
+    """The result of one request. An unknown number is None."""
 
     id: int
     text: str = ""
@@ -110,7 +110,7 @@ class Answer:
     output_tokens: int = 0
     finish: Finish = "stop"
     error: str = ""
-    """Why this request has no answer; the others are not affected."""
+    """Reason why this request has no answer; the others are not affected."""
     logprob: float | None = None
     """Natural logarithm of the probability of the output tokens (task `logprob`: of the target's),
     summed; of the whole distribution, without temperature."""
@@ -123,7 +123,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineStats:
-    """How busy an engine is; unknown is None."""
+    """The load of an engine; unknown is None."""
 
     running: int = 0
     waiting: int = 0
@@ -134,7 +134,7 @@ class EngineStats:
 
 
 class Engine(Protocol):
-    """One loaded model. Not thread-safe: one thread calls all methods but `stats`."""
+    """A loaded model. Not thread-safe: one thread calls all methods but `stats`."""
 
     def add(self, request: Request, job: Job) -> None:
         """Queue a request. What is wrong with it comes back as its answer's `error`."""
@@ -150,10 +150,10 @@ class Engine(Protocol):
 
     @property
     def unfinished(self) -> int:
-        """Requests that were added and have no answer yet."""
+        """Return requests that were added and have no answer yet."""
 
     def stats(self) -> EngineStats:
-        """How busy it is; may be called from another thread."""
+        """Return the engine's load; may be called from another thread."""
 
     def close(self) -> None:
         """Free memory and end processes."""

@@ -43,10 +43,10 @@ def bin_of(confidence: float) -> int:
 
 def expected_error(bins: list[Bin]) -> float | None:
     """Return ECE: |accuracy - mean confidence| of the bins, weighted by rows; None for no row."""
-    total = sum(one.rows for one in bins)
+    total = sum(bin_.rows for bin_ in bins)
     if not total:
         return None
-    return sum(abs(one.correct - one.confidence) for one in bins) / total
+    return sum(abs(bin_.correct - bin_.confidence) for bin_ in bins) / total
 
 
 def reliability(bins: list[Bin]) -> list[dict[str, float | int | None]]:
@@ -55,9 +55,9 @@ def reliability(bins: list[Bin]) -> list[dict[str, float | int | None]]:
         {
             "from": index / BINS,
             "to": (index + 1) / BINS,
-            "rows": one.rows,
-            "confidence": one.confidence / one.rows if one.rows else None,
-            "accuracy": one.correct / one.rows if one.rows else None,
+            "rows": bin_.rows,
+            "confidence": bin_.confidence / bin_.rows if bin_.rows else None,
+            "accuracy": bin_.correct / bin_.rows if bin_.rows else None,
         }
-        for index, one in enumerate(bins)
+        for index, bin_ in enumerate(bins)
     ]

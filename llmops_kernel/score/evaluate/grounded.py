@@ -39,8 +39,8 @@ _YES, _NO = frozenset({"true", "yes", "1", "1.0"}), frozenset({"false", "no", "0
 
 def k_precision(answer: str, context: str) -> float:
     """Return the share of the answer's words that the context has, 0..1; 0 for no word."""
-    ours, known = _content(answer), _content(context)
-    return (ours & known).total() / ours.total() if ours else 0.0
+    answer_words, context_words = _content(answer), _content(context)
+    return (answer_words & context_words).total() / answer_words.total() if answer_words else 0.0
 
 
 class Refusals:

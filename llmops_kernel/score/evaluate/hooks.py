@@ -20,7 +20,7 @@ MAX_ROWS = 200_000
 
 @dataclass(frozen=True)
 class HookMetrics:
-    """What `compute_metrics` gave, or why it was not called."""
+    """The metrics of `compute_metrics`, or why it was not called."""
 
     values: dict[str, float | None] = field(default_factory=dict)
     warning: str = ""
@@ -32,11 +32,11 @@ def user_metrics(
     reference: str | None,
     row: Mapping[str, Any],
     *,
-    taken: Collection[str] = (),
+    reserved: Collection[str] = (),
 ) -> dict[str, float | None]:
-    """Call `score_row` for one row. Raises HookError, also for names in `taken`."""
+    """Call `score_row` for one row. Raises HookError, also for names in `reserved`."""
     result = call(score_row, prediction, reference, row)
-    return hook_numbers(result, hook="score_row", taken=taken)
+    return hook_numbers(result, hook="score_row", reserved=reserved)
 
 
 def compute_metrics(
@@ -44,7 +44,7 @@ def compute_metrics(
     rows: Iterable[tuple[str, str | None, Mapping[str, Any]]],
     *,
     num_rows: int,
-    taken: Collection[str] = (),
+    reserved: Collection[str] = (),
 ) -> HookMetrics:
     """Call the hook with (prediction, reference, row) of all rows. Raises HookError.
 
@@ -61,4 +61,4 @@ def compute_metrics(
         return HookMetrics()
     predictions, references, inputs = (list(column) for column in zip(*every, strict=True))
     result = call(function, predictions, references, inputs)
-    return HookMetrics(values=hook_numbers(result, hook="compute_metrics", taken=taken))
+    return HookMetrics(values=hook_numbers(result, hook="compute_metrics", reserved=reserved))

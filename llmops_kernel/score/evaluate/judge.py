@@ -52,7 +52,7 @@ def judge_config(config: ScoreConfig, *, output: str) -> ScoreConfig:
 
 @dataclass
 class Grades:
-    """How often each grade was given; parts add up."""
+    """Counts by grade; parts add up."""
 
     grades: tuple[str, ...]
     """From best to worst."""
@@ -61,17 +61,17 @@ class Grades:
     """Rows without an answer, or whose prompt the judge could not read."""
 
     def add(self, labels: Iterable[str | None]) -> None:
-        """Count grades; None, and what is not a grade, is an ungraded row."""
+        """Count grades; None, and any text that is no grade, is an ungraded row."""
         for label in labels:
             if label in self.grades:
                 self.counts[label] = self.counts.get(label, 0) + 1
             else:
                 self.ungraded += 1
 
-    def merge(self, other: Grades) -> None:
-        for grade, count in other.counts.items():
+    def merge(self, grades: Grades) -> None:
+        for grade, count in grades.counts.items():
             self.counts[grade] = self.counts.get(grade, 0) + count
-        self.ungraded += other.ungraded
+        self.ungraded += grades.ungraded
 
     def metrics(self) -> dict[str, float]:
         """Return `judge`, the mean place 0..1, and `judge_<grade>`, the share of each grade.

@@ -26,7 +26,7 @@ Values = dict[str, float | None]
 
 @dataclass(slots=True)
 class RowScores:
-    """One row's metrics; a metric that this row cannot have is None."""
+    """The metrics of a row; a metric that this row cannot have is None."""
 
     values: Values = field(default_factory=dict)
     """Name -> value, the row's columns `metric_<name>`."""
@@ -62,7 +62,7 @@ class RowScorer:
         self._fields = _schema_fields(config.task.json_schema)
         self._refusals = Refusals(self._settings.refusals)
         self._score_row = score_row
-        known: dict[str, Callable[[_Row, RowScores], None]] = {
+        by_name: dict[str, Callable[[_Row, RowScores], None]] = {
             "exact_match": self._exact_match,
             "field_f1": self._field_f1,
             "rouge": _rouge,
@@ -71,9 +71,9 @@ class RowScorer:
             "calibration": _calibration,
             "grounded": self._grounded,
         }
-        wanted = dict.fromkeys(config.evaluation.metrics)
-        self._bleu_metric = Bleu() if "bleu" in wanted else None
-        self._metrics = [known[name] for name in wanted]
+        names = dict.fromkeys(config.evaluation.metrics)
+        self._bleu_metric = Bleu() if "bleu" in names else None
+        self._metrics = [by_name[name] for name in names]
 
     def row(
         self,
@@ -86,7 +86,7 @@ class RowScorer:
         label_scores: Mapping[str, float] | None = None,
     ) -> RowScores:
         """Return one row's metrics. Raises DataError or HookError, which become the row's error."""
-        given = _Row(
+        scored_row = _Row(
             answer=answer_text,
             reference=reference,
             row=row,
@@ -94,10 +94,10 @@ class RowScorer:
             tokens=output_tokens,
             label_scores=label_scores,
         )
-        scores = self._built_in(given)
+        scores = self._built_in(scored_row)
         if self._score_row is not None:
             scores.values |= user_metrics(
-                self._score_row, answer_text, reference, row, taken=scores.values
+                self._score_row, answer_text, reference, row, reserved=scores.values
             )
         return scores
 
@@ -107,46 +107,46 @@ class RowScorer:
         The user's hook is called with the reference, else with an empty text, as if it were the
         answer; one that raises on both has no names yet.
         """
-        given = _Row(
+        scored_row = _Row(
             answer="", reference=reference, row=row, logprob=None, tokens=None, label_scores=None
         )
-        names = dict.fromkeys(self._built_in(given).values)
+        names = dict.fromkeys(self._built_in(scored_row).values)
         if self._score_row is not None:
             for answer in dict.fromkeys((reference or "", "")):
                 with suppress(HookError):
-                    found = user_metrics(self._score_row, answer, reference, row, taken=names)
-                    return (*names, *found)
+                    metrics = user_metrics(self._score_row, answer, reference, row, reserved=names)
+                    return (*names, *metrics)
         return tuple(names)
 
-    def _built_in(self, given: _Row) -> RowScores:
+    def _built_in(self, row: _Row) -> RowScores:
         scores = RowScores()
         for metric in self._metrics:
-            metric(given, scores)
+            metric(row, scores)
         return scores
 
-    def _exact_match(self, given: _Row, scores: RowScores) -> None:
-        expected = given.reference
+    def _exact_match(self, row: _Row, scores: RowScores) -> None:
+        expected = row.reference
         scores.values["exact_match"] = (
-            None if expected is None else exact_match(given.answer, expected, is_json=self._is_json)
+            None if expected is None else exact_match(row.answer, expected, is_json=self._is_json)
         )
 
-    def _field_f1(self, given: _Row, scores: RowScores) -> None:
-        scores.values |= field_f1(given.answer, given.reference or "", self._fields)
+    def _field_f1(self, row: _Row, scores: RowScores) -> None:
+        scores.values |= field_f1(row.answer, row.reference or "", self._fields)
 
-    def _bleu(self, given: _Row, scores: RowScores) -> None:
-        if given.reference is None or self._bleu_metric is None:
+    def _bleu(self, row: _Row, scores: RowScores) -> None:
+        if row.reference is None or self._bleu_metric is None:
             scores.values[SENTENCE_BLEU] = None
         else:
             scores.values[SENTENCE_BLEU], scores.bleu = self._bleu_metric.row(
-                given.answer, given.reference
+                row.answer, row.reference
             )
 
-    def _grounded(self, given: _Row, scores: RowScores) -> None:
+    def _grounded(self, row: _Row, scores: RowScores) -> None:
         settings = self._settings
-        context = _context(given.row, settings.context)
-        is_refusal = self._refusals.found_in(given.answer)
-        support = grounded.k_precision(given.answer, context)
-        answerable = given.row.get(settings.answerable) if settings.answerable else None
+        context = _context(row.row, settings.context)
+        is_refusal = self._refusals.found_in(row.answer)
+        support = grounded.k_precision(row.answer, context)
+        answerable = row.row.get(settings.answerable) if settings.answerable else None
         judged = grounded.outcome(
             is_refusal=is_refusal,
             support=support,
@@ -159,18 +159,18 @@ class RowScorer:
         scores.values["grounded_support"] = None if is_refusal else support
 
 
-def _rouge(given: _Row, scores: RowScores) -> None:
-    if given.reference is None:
+def _rouge(row: _Row, scores: RowScores) -> None:
+    if row.reference is None:
         scores.values |= {"rouge1": None, "rouge2": None, "rougeL": None}
     else:
-        scores.values |= rouge(given.answer, given.reference)
+        scores.values |= rouge(row.answer, row.reference)
 
 
-def _perplexity(given: _Row, scores: RowScores) -> None:
-    """exp(-sum of log p / tokens): Jelinek et al., "Perplexity", JASA 62 S1, 1977."""
-    scores.values["perplexity"] = perplexity(given.logprob, given.tokens or 0)
-    if given.logprob is not None and given.tokens:
-        scores.logprob, scores.tokens = given.logprob, given.tokens
+def _perplexity(row: _Row, scores: RowScores) -> None:
+    """Set exp(-sum of log p / tokens): Jelinek et al., "Perplexity", JASA 62 S1, 1977."""
+    scores.values["perplexity"] = perplexity(row.logprob, row.tokens or 0)
+    if row.logprob is not None and row.tokens:
+        scores.logprob, scores.tokens = row.logprob, row.tokens
 
 
 def perplexity(logprob: float | None, tokens: int) -> float | None:
@@ -183,12 +183,12 @@ def perplexity(logprob: float | None, tokens: int) -> float | None:
         return None
 
 
-def _calibration(given: _Row, scores: RowScores) -> None:
-    predicted = calibration.prediction(given.label_scores or {})
+def _calibration(row: _Row, scores: RowScores) -> None:
+    predicted = calibration.prediction(row.label_scores or {})
     scores.values["confidence"] = predicted[1] if predicted else None
-    if predicted and given.reference is not None:
+    if predicted and row.reference is not None:
         label, scores.confidence = predicted
-        scores.is_correct = calibration.is_correct(label, given.reference)
+        scores.is_correct = calibration.is_correct(label, row.reference)
 
 
 def _context(row: Mapping[str, Any], column: str) -> str:
@@ -197,9 +197,10 @@ def _context(row: Mapping[str, Any], column: str) -> str:
         return "\n".join(str(part) for part in value)
     if isinstance(value, str):
         return value
-    what = f"a {type(value).__name__}" if column in row and value is not None else "nothing"
+    content = f"a {type(value).__name__}" if column in row and value is not None else "nothing"
     raise DataError(
-        f"The metric grounded needs the context's text in the column {column!r}, which has {what}.",
+        f"The metric grounded needs the context's text in the column {column!r}, which has"
+        f" {content}.",
         remedy="name the column with the text in evaluation.grounded.context",
     )
 

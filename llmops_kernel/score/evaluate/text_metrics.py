@@ -11,7 +11,7 @@ from typing import Any
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.metrics.words import lcs_length, words
 
-# --- When two answers are equal: texts but for white space, JSON by value ---
+# --- Equality of answers: texts but for white space, JSON by value ---
 
 
 def plain(text: str) -> str:
@@ -44,7 +44,7 @@ def _normal(value: Any) -> Any:
     return value
 
 
-# --- Whether an answer is the expected one: as a whole, and field by field of a JSON object ---
+# --- Exact match, and F1 by field of a JSON object ---
 
 
 def exact_match(answer: str, reference: str, *, is_json: bool = False) -> float:
@@ -73,30 +73,31 @@ def field_f1(
     All is None when the reference is not a JSON object.
     """
     expected = parsed(reference)
-    wanted = keys if keys is not None else list(expected) if isinstance(expected, dict) else ()
+    names = keys if keys is not None else list(expected) if isinstance(expected, dict) else ()
     if not isinstance(expected, dict):
-        return {"field_f1": None, **{f"field_f1_{key}": None for key in wanted}}
-    found = parsed(answer)
-    if not isinstance(found, dict):
+        return {"field_f1": None, **{f"field_f1_{key}": None for key in names}}
+    actual = parsed(answer)
+    if not isinstance(actual, dict):
         # Nothing was answered, so fields that are rightly empty do not count for it either.
-        return {"field_f1": 0.0, **{f"field_f1_{key}": 0.0 for key in wanted}}
-    of = {key: set_f1(_items(found.get(key)), _items(expected.get(key))) for key in wanted}
-    every = dict.fromkeys((*expected, *found))
+        return {"field_f1": 0.0, **{f"field_f1_{key}": 0.0 for key in names}}
+    by_key = {key: set_f1(_items(actual.get(key)), _items(expected.get(key))) for key in names}
+    every = dict.fromkeys((*expected, *actual))
     scores = [
-        of[k] if k in of else set_f1(_items(found.get(k)), _items(expected.get(k))) for k in every
+        by_key[k] if k in by_key else set_f1(_items(actual.get(k)), _items(expected.get(k)))
+        for k in every
     ]
     mean = sum(scores) / len(scores) if scores else 1.0
-    return {"field_f1": mean, **{f"field_f1_{key}": value for key, value in of.items()}}
+    return {"field_f1": mean, **{f"field_f1_{key}": value for key, value in by_key.items()}}
 
 
-def set_f1(found: set[str], expected: set[str]) -> float:
+def set_f1(actual: set[str], expected: set[str]) -> float:
     """Return 2 |A and B| / (|A| + |B|), the harmonic mean of precision and recall.
 
     van Rijsbergen, Information Retrieval, 2nd edition 1979, chapter 7, with equal weights.
     """
-    if not found and not expected:
+    if not actual and not expected:
         return 1.0
-    return 2 * len(found & expected) / (len(found) + len(expected))
+    return 2 * len(actual & expected) / (len(actual) + len(expected))
 
 
 def _items(value: Any) -> set[str]:
@@ -106,7 +107,7 @@ def _items(value: Any) -> set[str]:
     return {canonical(item) for item in values}
 
 
-# --- ROUGE: n-grams and the longest common subsequence of answer and reference ---
+# --- ROUGE: n-grams and the longest common subsequence ---
 # Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", ACL 2004 workshop; F1 with one
 # reference and without stemming, as `rouge-score` 0.1.2 computes it (tests compare with values of
 # it). Not through that library: its last release is of 2022, it drops every letter outside a-z,
@@ -136,7 +137,7 @@ def _f1(common: int, ours: int, expected: int) -> float:
     return 2 * common / (ours + expected) if common else 0.0
 
 
-# --- BLEU through sacrebleu: of a row, and exactly of all rows from their summed counts ---
+# --- BLEU through sacrebleu: of a row, and of all rows from their summed counts ---
 # Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002;
 # Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. Tokens of mteval-v13a and
 # exponential smoothing are sacrebleu's defaults. 0..1, where sacrebleu prints percent.

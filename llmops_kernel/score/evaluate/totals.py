@@ -15,7 +15,7 @@ from llmops_kernel.score.evaluate.text_metrics import STATS, corpus_bleu
 
 @dataclass
 class Sum:
-    """One metric's values: of how many rows, and their sum."""
+    """The sum of a metric's values, and the number of their rows."""
 
     rows: int = 0
     total: float = 0.0
@@ -23,7 +23,7 @@ class Sum:
 
 @dataclass
 class Totals:
-    """What a part of the table adds to the metrics of the whole."""
+    """The share of a part of the table in the metrics of the whole."""
 
     num_rows: int = 0
     """All rows, also those with an error."""
@@ -49,10 +49,10 @@ class Totals:
         if row.logprob is not None:
             self._add_logprob(row.logprob, row.tokens)
         if row.confidence is not None:
-            one = self.bins[calibration.bin_of(row.confidence)]
-            one.rows += 1
-            one.confidence += row.confidence
-            one.correct += row.is_correct
+            bin_ = self.bins[calibration.bin_of(row.confidence)]
+            bin_.rows += 1
+            bin_.confidence += row.confidence
+            bin_.correct += row.is_correct
         if row.outcome is not None:
             self.outcomes[row.outcome] = self.outcomes.get(row.outcome, 0) + 1
 
@@ -61,38 +61,40 @@ class Totals:
         self.num_rows += 1
         self.num_errors += 1
 
-    def merge(self, other: Totals) -> None:
+    def merge(self, part: Totals) -> None:
         """Add another part's rows."""
-        self.num_rows += other.num_rows
-        self.num_errors += other.num_errors
-        for name, added in other.sums.items():
+        self.num_rows += part.num_rows
+        self.num_errors += part.num_errors
+        for name, added in part.sums.items():
             mine = self._sum(name)
             mine.rows += added.rows
             mine.total += added.total
-        self.bleu = [a + b for a, b in zip(self.bleu, other.bleu, strict=True)]
-        self.logprob += other.logprob
-        self.tokens += other.tokens
-        self.is_infinite = self.is_infinite or other.is_infinite
-        for mine_bin, other_bin in zip(self.bins, other.bins, strict=True):
+        self.bleu = [a + b for a, b in zip(self.bleu, part.bleu, strict=True)]
+        self.logprob += part.logprob
+        self.tokens += part.tokens
+        self.is_infinite = self.is_infinite or part.is_infinite
+        for mine_bin, other_bin in zip(self.bins, part.bins, strict=True):
             mine_bin.rows += other_bin.rows
             mine_bin.confidence += other_bin.confidence
             mine_bin.correct += other_bin.correct
-        for name, rows in other.outcomes.items():
+        for name, rows in part.outcomes.items():
             self.outcomes[name] = self.outcomes.get(name, 0) + rows
 
     def metrics(self) -> dict[str, float]:
         """Return each metric of all rows; one that no row has is not in it."""
-        means = {name: one.total / one.rows for name, one in self.sums.items() if one.rows}
-        found = {**means, **self._not_means()}
-        return {name: value for name, value in found.items() if value is not None}
+        means = {
+            name: metric.total / metric.rows for name, metric in self.sums.items() if metric.rows
+        }
+        values = {**means, **self._not_means()}
+        return {name: value for name, value in values.items() if value is not None}
 
     def rows_of(self) -> dict[str, int]:
         """Return of how many rows each metric is, as rows without a reference have none."""
-        return {name: one.rows for name, one in self.sums.items()}
+        return {name: metric.rows for name, metric in self.sums.items()}
 
     def reliability(self) -> list[dict[str, float | int | None]]:
         """Return the table of the reliability diagram; empty without calibration."""
-        return calibration.reliability(self.bins) if any(one.rows for one in self.bins) else []
+        return calibration.reliability(self.bins) if any(bin_.rows for bin_ in self.bins) else []
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON, as the ledger keeps it."""
@@ -102,24 +104,24 @@ class Totals:
     def from_json(cls, data: Mapping[str, Any]) -> Totals:
         """Read what `to_json` gave."""
         parts = dict(data)
-        parts["sums"] = {name: Sum(**one) for name, one in data["sums"].items()}
-        parts["bins"] = [Bin(**one) for one in data["bins"]]
+        parts["sums"] = {name: Sum(**fields) for name, fields in data["sums"].items()}
+        parts["bins"] = [Bin(**fields) for fields in data["bins"]]
         return cls(**parts)
 
     def _not_means(self) -> dict[str, float | None]:
         """Return the metrics whose value of all rows is not the mean of the rows' values."""
-        found: dict[str, float | None] = {}
+        values: dict[str, float | None] = {}
         if any(self.bleu):
-            found["bleu"] = corpus_bleu(self.bleu)
+            values["bleu"] = corpus_bleu(self.bleu)
         if self.tokens or self.is_infinite:
             is_known = not self.is_infinite
-            found["perplexity"] = perplexity(self.logprob, self.tokens) if is_known else None
-        if any(one.rows for one in self.bins):
-            found["ece"] = calibration.expected_error(self.bins)
+            values["perplexity"] = perplexity(self.logprob, self.tokens) if is_known else None
+        if any(bin_.rows for bin_ in self.bins):
+            values["ece"] = calibration.expected_error(self.bins)
         judged = sum(self.outcomes.values())
         for name in grounded.OUTCOMES if judged else ():
-            found[f"grounded_{name}"] = self.outcomes.get(name, 0) / judged
-        return found
+            values[f"grounded_{name}"] = self.outcomes.get(name, 0) / judged
+        return values
 
     def _sum(self, name: str) -> Sum:
         return self.sums.setdefault(name, Sum())

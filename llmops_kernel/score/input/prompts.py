@@ -20,12 +20,12 @@ Hook = Callable[..., Any] | None
 
 @dataclass(slots=True)
 class Prepared:
-    """What the engine gets of a row, and what is expected."""
+    """The engine's input for a row, and the expected answer."""
 
     prompt: Prompt
     reference: str | None = None
     is_rated: bool = False
-    """Whether there is to be a reference; this row may lack it."""
+    """True if there is to be a reference; this row may lack it."""
 
     def lack(self, task: str) -> str:
         """Return what the task cannot do without; empty where nothing is missing.
@@ -67,44 +67,46 @@ class PromptMaker:
             text = _template(settings.template)
             return lambda row: Prepared(self._chat(text(row)))
         if settings.messages:
-            made = [(one.role, _template(one.content)) for one in settings.messages]
-            return lambda row: Prepared([{"role": r, "content": t(row)} for r, t in made])
+            templates = [
+                (message.role, _template(message.content)) for message in settings.messages
+            ]
+            return lambda row: Prepared([{"role": r, "content": t(row)} for r, t in templates])
         if settings.column:
-            return lambda row: Prepared(self._of_column(row))
+            return lambda row: Prepared(self._column_prompt(row))
         hook = next((hooks[name] for name in PROMPT_HOOKS if hooks.get(name)), None)
         if hook is None:
             raise HookError(
                 "Nothing says how a row becomes a prompt.",
                 remedy=f"define {' or '.join(PROMPT_HOOKS)} in the hooks file, or write prompt",
             )
-        return lambda row: self._of_hook(call(hook, row))
+        return lambda row: self._hook_prompt(call(hook, row))
 
     def _chat(self, text: str) -> Prompt:
         return [{"role": "user", "content": text}] if self._settings.chat else text
 
-    def _of_column(self, row: dict[str, Any]) -> Prompt:
+    def _column_prompt(self, row: dict[str, Any]) -> Prompt:
         value = _value(row, self._settings.column)
         if isinstance(value, str | bytes):
             return self._chat(_text(value))
-        return _messages(value, where=f"column {self._settings.column}")
+        return _messages(value, source=f"column {self._settings.column}")
 
-    def _of_hook(self, made: Any) -> Prepared:
+    def _hook_prompt(self, result: Any) -> Prepared:
         """Read what a hook returned: a text, messages, or a dict of either with a reference.
 
         Messages that end with the assistant's are a training example: its words are the reference.
         """
-        if isinstance(made, str):
-            return Prepared(self._chat(made))
-        if isinstance(made, dict) and "prompt" in made:
-            expected = made.get("reference", made.get("completion"))
-            inner = self._of_hook(made["prompt"])
-            is_rated = not made.keys().isdisjoint(("reference", "completion"))
+        if isinstance(result, str):
+            return Prepared(self._chat(result))
+        if isinstance(result, dict) and "prompt" in result:
+            expected = result.get("reference", result.get("completion"))
+            inner = self._hook_prompt(result["prompt"])
+            is_rated = not result.keys().isdisjoint(("reference", "completion"))
             text = _text(expected) if expected is not None else None
             return Prepared(inner.prompt, text, is_rated)
-        messages = made.get("messages") if isinstance(made, dict) else made
-        if isinstance(made, dict) and made.get("tools"):
+        messages = result.get("messages") if isinstance(result, dict) else result
+        if isinstance(result, dict) and result.get("tools"):
             raise DataError("the hook's result has `tools`, which a scoring does not send")
-        chat = _messages(messages, where="the hook's result")
+        chat = _messages(messages, source="the hook's result")
         if chat and chat[-1]["role"] == "assistant":
             return Prepared(chat[:-1], chat[-1]["content"], is_rated=True)
         return Prepared(chat)
@@ -120,7 +122,7 @@ class PromptMaker:
 
 def _half_character(prompt: Prompt) -> str:
     """Return the lone surrogate of a prompt, which no tokenizer can read; empty without one."""
-    texts = [prompt] if isinstance(prompt, str) else [one["content"] for one in prompt]
+    texts = [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
     return next(filter(None, map(half_of, texts)), "")
 
 
@@ -207,15 +209,17 @@ def _decoded(value: bytes) -> str:
         raise DataError("binary data that is not UTF-8 is not a text") from error
 
 
-def _messages(value: Any, *, where: str) -> list[dict[str, str]]:
+def _messages(value: Any, *, source: str) -> list[dict[str, str]]:
     if not isinstance(value, list | tuple) or not value:
-        raise DataError(f"{where} is a {type(value).__name__}, not a text or a list of messages")
+        raise DataError(f"{source} is a {type(value).__name__}, not a text or a list of messages")
     chat = []
     for message in value:
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, str) or not isinstance(message.get("role"), str):
-            raise DataError(f"{where} has a message without role and content")
+            raise DataError(f"{source} has a message without role and content")
         if message.get("tool_calls"):
-            raise DataError(f"{where} has a message with tool_calls, which a scoring does not send")
+            raise DataError(
+                f"{source} has a message with tool_calls, which a scoring does not send"
+            )
         chat.append({"role": message["role"], "content": content})
     return chat

@@ -1,4 +1,4 @@
-"""Which parts are finished: written by the driver, read again by the next attempt."""
+"""The finished parts: written by the driver, read again by the next attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLUSH_ENTRIES = 200
 
 @dataclass
 class PartResult:
-    """What a finished part is known by."""
+    """The result of a finished part."""
 
     index: int
     rows: int
@@ -27,21 +27,21 @@ class PartResult:
     prompt_tokens: int
     output_tokens: int
     num_bytes: int
-    """Of its Parquet file."""
+    """Size of its Parquet file."""
     seconds: float
     totals: dict[str, Any] = field(default_factory=dict)
     """Mergeable totals of its metrics."""
     reasons: dict[str, int] = field(default_factory=dict)
     """The commonest errors of its rows -> how many rows have them."""
     refused: str = ""
-    """Why the engine scored none of its rows, where that is one reason."""
+    """Reason why the engine scored none of its rows, if there is a single one."""
 
 
 class Ledger:
     """The finished parts of an output, which belongs to one run."""
 
     def __init__(self, sink: Sink, plan: Plan, *, run: str, attempt: int, is_own: bool) -> None:
-        """`run`: id of the run that writes. `is_own`: the output is in the run's own folder."""
+        """Open the ledger of `run`, a run's id. `is_own`: the output is in the run's own folder."""
         self._sink, self._plan, self._attempt = sink, plan, attempt
         self._run, self._is_own = run, is_own
         self._finished: dict[int, PartResult] = {}
@@ -149,7 +149,7 @@ class Ledger:
         if self._waiting:
             self._number += 1
             name = f"{self._attempt:04d}-{self._number:06d}"
-            entries = [{**asdict(one), "attempt": self._attempt} for one in self._waiting]
+            entries = [{**asdict(result), "attempt": self._attempt} for result in self._waiting]
             self._sink.append_ledger(name, entries)
             self._waiting = []
         self._flushed_s = time.monotonic()
@@ -170,9 +170,9 @@ class Ledger:
 
 def _result_of(entry: dict[str, Any]) -> PartResult | None:
     """Return a line of the ledger; None for one that is not whole."""
-    known = {one.name for one in fields(PartResult)}
+    names = {field.name for field in fields(PartResult)}
     try:
-        return PartResult(**{name: value for name, value in entry.items() if name in known})
+        return PartResult(**{name: value for name, value in entry.items() if name in names})
     except TypeError:
         return None
 
@@ -181,14 +181,14 @@ def mismatches(
     parts: Sequence[Part], finished: dict[int, PartResult], sizes: dict[str, int]
 ) -> list[str]:
     """Return what is wrong with an output: parts that are missing, too many, or of other size."""
-    found = []
+    problems = []
     for part in parts:
         result, size = finished.get(part.index), sizes.get(part_name(part.index))
         if result is None or size is None:
-            found.append(f"{part_name(part.index)} is missing")
+            problems.append(f"{part_name(part.index)} is missing")
         elif result.rows != part.num_rows:
-            found.append(f"{part_name(part.index)} has {result.rows} of {part.num_rows} rows")
+            problems.append(f"{part_name(part.index)} has {result.rows} of {part.num_rows} rows")
         elif size != result.num_bytes:
-            found.append(f"{part_name(part.index)} has {size} of {result.num_bytes} bytes")
+            problems.append(f"{part_name(part.index)} has {size} of {result.num_bytes} bytes")
     names = {part_name(part.index) for part in parts}
-    return found + [f"{name} is not of this run" for name in sorted(sizes.keys() - names)]
+    return problems + [f"{name} is not of this run" for name in sorted(sizes.keys() - names)]

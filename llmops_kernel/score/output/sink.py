@@ -19,9 +19,9 @@ METRICS = "_metrics.json"
 _LEDGER = "_ledger"
 _SCRATCH = "_tmp"
 _LEFT_OVER = (".part-", "._metrics.", "._SUCCESS.")
-"""How the names of files begin that a process of the output's run was killed at."""
+"""Prefixes of files that a killed process of the output's own run leaves behind."""
 _OF_ANY_RUN = ("._plan.", f".{_SCRATCH}-", f"{_SCRATCH}-")
-"""Of any run that finds out whether the output can be its own."""
+"""Prefixes of files of any run that finds out whether the output can be its own."""
 
 
 def part_name(index: int) -> str:
@@ -29,7 +29,7 @@ def part_name(index: int) -> str:
 
 
 class Sink:
-    """One output. Each method raises StoreError with what to do."""
+    """The folder of an output. Each method raises StoreError with what to do."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -91,13 +91,13 @@ class Sink:
 
         A line that was cut off, as by a crash of the machine, is left out: its part is done again.
         """
-        found = []
+        entries = []
         for path in self._list(_LEDGER):
             if not path.endswith(".jsonl") or PurePosixPath(path).name.startswith("."):
                 continue
             lines = map(as_object, self._read_path(path).splitlines())
-            found += [line for line in lines if line is not None]
-        return found
+            entries += [line for line in lines if line is not None]
+        return entries
 
     def parts(self) -> dict[str, int]:
         """Return the bytes of each part file that is there, by name."""
@@ -164,7 +164,7 @@ class Sink:
         except Exception as error:
             raise self._failed("read", path, error) from error
 
-    def _failed(self, what: str, name: str, error: Exception) -> StoreError:
+    def _failed(self, action: str, name: str, error: Exception) -> StoreError:
         if is_disk_full(error):
             remedy = "free some disk space, then `llmops retry` goes on where it was"
         else:
@@ -173,7 +173,7 @@ class Sink:
                 " where it was"
             )
         return StoreError(
-            f"{PurePosixPath(name).name} in {self.url} cannot be {what}: {reason(error)}",
+            f"{PurePosixPath(name).name} in {self.url} cannot be {action}: {reason(error)}",
             remedy=remedy,
         )
 
@@ -181,10 +181,10 @@ class Sink:
 def as_object(text: bytes) -> dict[str, Any] | None:
     """Return a JSON object; None where the text is none, or was cut off."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def table_bytes(table: Any) -> bytes:

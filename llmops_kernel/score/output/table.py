@@ -37,7 +37,7 @@ _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string
 
 @dataclass(slots=True)
 class ScoredRow:
-    """One row with all that is known of it at the end."""
+    """A row with its answer, metrics and error."""
 
     row: TableRow
     answer: Answer | None = None
@@ -56,27 +56,27 @@ class OutputColumns:
     """Names of Arrow types; `json`: stored as JSON text."""
     metrics: tuple[str, ...] = ()
     is_json: bool = False
-    """Whether the answers are JSON."""
+    """True if the answers are JSON."""
 
     def output_name(self, name: str) -> str:
-        """A column of the input that has the name of one of ours is renamed."""
-        shown = name
-        while shown in ADDED or shown.startswith(METRIC_PREFIX):
-            shown = f"{_RENAMED}{shown}"
-            while shown in self.names:  # The input has both, as in an output scored again.
-                shown = f"{_RENAMED}{shown}"
-        return shown
+        """Return the column's name in the output, other than that of one of ours."""
+        renamed = name
+        while renamed in ADDED or renamed.startswith(METRIC_PREFIX):
+            renamed = f"{_RENAMED}{renamed}"
+            while renamed in self.names:  # The input has both, as in an output scored again.
+                renamed = f"{_RENAMED}{renamed}"
+        return renamed
 
     def input_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row of the output as the input had it, beside what scoring adds.
 
         Objects and lists of JSONL, which are stored as text, are themselves again.
         """
-        found = dict(row)
+        result = dict(row)
         for name, kind in zip(self.names, self.types, strict=True):
             value = row[self.output_name(name)]
-            found[name] = json.loads(value) if kind == "json" and value is not None else value
-        return found
+            result[name] = json.loads(value) if kind == "json" and value is not None else value
+        return result
 
 
 def columns_of(rows: Sequence[TableRow], *, keep: Sequence[str] = ()) -> OutputColumns:
@@ -85,14 +85,14 @@ def columns_of(rows: Sequence[TableRow], *, keep: Sequence[str] = ()) -> OutputC
     A column with texts and numbers is one of texts.
     """
     names = dict.fromkeys(name for row in rows for name in row.values)
-    chosen = [name for name in names if not keep or name in keep]
-    return OutputColumns(tuple(chosen), tuple(_type_name(name, rows) for name in chosen))
+    selected = [name for name in names if not keep or name in keep]
+    return OutputColumns(tuple(selected), tuple(_type_name(name, rows) for name in selected))
 
 
 def columns_of_schema(schema: pa.Schema, *, keep: Sequence[str] = ()) -> OutputColumns:
     """Return the columns of Parquet input, with their own types."""
-    chosen = [name for name in schema.names if not keep or name in keep]
-    return OutputColumns(tuple(chosen), tuple("arrow" for _ in chosen))
+    selected = [name for name in schema.names if not keep or name in keep]
+    return OutputColumns(tuple(selected), tuple("arrow" for _ in selected))
 
 
 def _type_name(name: str, rows: Sequence[TableRow]) -> str:
@@ -111,16 +111,16 @@ def part_table(
 ) -> pa.Table:
     """Return the part's table; `source` is the Arrow table that the rows were read from."""
     arrays: dict[str, Any] = {}
-    raw = {one.row.number: one.row.raw for one in scored if one.row.raw}
+    raw = {row.row.number: row.row.raw for row in scored if row.row.raw}
     for name, kind in zip(columns.names, columns.types, strict=True):
-        shown = columns.output_name(name)
+        output_name = columns.output_name(name)
         if kind == "arrow" and source is not None and name in source.column_names:
-            arrays[shown] = source[name]
+            arrays[output_name] = source[name]
         else:
-            arrays[shown] = _input_array(name, kind, scored, raw)
+            arrays[output_name] = _input_array(name, kind, scored, raw)
     arrays.update(_added(scored, raw, columns.is_json))
     for name in columns.metrics:
-        values = [one.metrics.get(name) for one in scored]
+        values = [row.metrics.get(name) for row in scored]
         arrays[f"{METRIC_PREFIX}{name}"] = pa.array(values, pa.float64())
     return pa.table(arrays)
 
@@ -130,36 +130,36 @@ def _input_array(
 ) -> pa.Array:
     """Return a column of JSONL input; rows with a value of another type go to `input_raw`."""
     if kind == "json":
-        return pa.array([_as_json(one.row.values, name) for one in scored], pa.string())
-    wanted = {"bool": bool, "int": int, "float": float, "str": str}[kind]
+        return pa.array([_as_json(row.row.values, name) for row in scored], pa.string())
+    expected = {"bool": bool, "int": int, "float": float, "str": str}[kind]
     values: list[Any] = []
-    for one in scored:
-        value = one.row.values.get(name)
-        if value is None or type(value) is wanted:
+    for row in scored:
+        value = row.row.values.get(name)
+        if value is None or type(value) is expected:
             values.append(value)
-        elif wanted is float and type(value) is int:
+        elif expected is float and type(value) is int:
             values.append(float(value))
         else:
-            raw.setdefault(one.row.number, json.dumps(one.row.values))
-            values.append(str(value) if wanted is str and type(value) in _TYPES else None)
+            raw.setdefault(row.row.number, json.dumps(row.row.values))
+            values.append(str(value) if expected is str and type(value) in _TYPES else None)
     try:
-        return pa.array(values, _TYPES[wanted])
+        return pa.array(values, _TYPES[expected])
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         # A whole number of more than 64 bits, or half of a surrogate pair.
-        return _one_by_one(values, _TYPES[wanted], scored, raw)
+        return _one_by_one(values, _TYPES[expected], scored, raw)
 
 
 def _one_by_one(
     values: list[Any], kind: pa.DataType, scored: Sequence[ScoredRow], raw: dict[int, str]
 ) -> pa.Array:
-    kept = []
-    for value, one in zip(values, scored, strict=True):
+    valid = []
+    for value, row in zip(values, scored, strict=True):
         try:
-            kept.append(pa.scalar(value, kind).as_py())
+            valid.append(pa.scalar(value, kind).as_py())
         except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-            raw.setdefault(one.row.number, json.dumps(one.row.values))
-            kept.append(None)
-    return pa.array(kept, kind)
+            raw.setdefault(row.row.number, json.dumps(row.row.values))
+            valid.append(None)
+    return pa.array(valid, kind)
 
 
 def _as_json(values: Mapping[str, Any], name: str) -> str | None:
@@ -170,13 +170,13 @@ def _as_json(values: Mapping[str, Any], name: str) -> str | None:
 def _added(
     scored: Sequence[ScoredRow], raw: Mapping[int, str], is_json: bool
 ) -> dict[str, pa.Array]:
-    answers, errors = [one.answer for one in scored], [one.error or None for one in scored]
+    answers, errors = [row.answer for row in scored], [row.error or None for row in scored]
     good = [None if a is None or a.error else a for a in answers]
     texts = [None if a is None else a.text for a in good]
     columns: dict[str, list[Any]] = {
-        "row_number": [one.row.number for one in scored],
-        "prompt": [prompt_text(one.prompt) or None for one in scored],
-        "reference": [one.reference for one in scored],
+        "row_number": [row.row.number for row in scored],
+        "prompt": [prompt_text(row.prompt) or None for row in scored],
+        "reference": [row.reference for row in scored],
         "output": texts,
         "label": [t if a and a.scores else None for a, t in zip(good, texts, strict=True)],
         "label_scores": [json.dumps(a.scores) if a and a.scores else None for a in good],
@@ -187,7 +187,7 @@ def _added(
         "output_tokens": [a.output_tokens if a else None for a in answers],
         "finish_reason": [a.finish if a else None for a in answers],
         "error": errors,
-        "input_raw": [raw.get(one.row.number) for one in scored],
+        "input_raw": [raw.get(row.row.number) for row in scored],
     }
     return {name: _array(values, ADDED[name]) for name, values in columns.items()}
 

@@ -24,7 +24,7 @@ from llmops_kernel.score.standing.loop import EngineLoop
 from llmops_kernel.store.engine_names import NOTES
 from llmops_kernel.store.files import write_whole
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _NEW_S = 10.0
 BROKEN_EXIT = 70
 
@@ -36,7 +36,7 @@ class EngineActor:
     """
 
     def __init__(self, spec: EngineSpec, *, keep_s: float, on_node: int = 1, run: str = "") -> None:
-        """`on_node`: engines among which a node's cores are divided. `run`: id of the first run."""
+        """Start it. `on_node`: engines that share a node's cores. `run`: id of the first run."""
         self._spec, self._on_node = spec, on_node
         self._keep_s = keep_s
         self._run = run
@@ -106,7 +106,7 @@ class EngineActor:
         return loop is not None and loop.cancel(key)
 
     def facts(self) -> dict[str, Any]:
-        """What it has loaded, where, and how busy it is; never waits for the engine."""
+        """Return its model, node and load; never waits for the engine."""
         loop = self._loop
         return {
             "model": self._spec.model,
@@ -173,7 +173,7 @@ class EngineActor:
     def _watch(self) -> None:
         while not self._leaving:
             self._write_note()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             if self._loading.locked():
                 continue
             loop = self._loop
@@ -201,8 +201,8 @@ class EngineActor:
 
 def _precision(loop: EngineLoop | None) -> dict[str, str]:
     """Return the number format and its reason; a user's own engine need not say them."""
-    found = getattr(loop.engine, "precision", None) if loop else None
-    return {"dtype": found.dtype, "precision": found.words} if found else {}
+    precision = getattr(loop.engine, "precision", None) if loop else None
+    return {"dtype": precision.dtype, "precision": precision.summary} if precision else {}
 
 
 @functools.lru_cache(maxsize=64)
@@ -217,7 +217,7 @@ def _placed() -> tuple[str, list[str]]:
     import ray
 
     name = str(ray.get_runtime_context().get_actor_name() or "")
-    return name, [str(one) for one in ray.get_gpu_ids()]
+    return name, [str(gpu_id) for gpu_id in ray.get_gpu_ids()]
 
 
 def _loaded(spec: EngineSpec, on_node: int) -> Any:
@@ -247,15 +247,15 @@ def _break(error: BaseException) -> None:
     os._exit(BROKEN_EXIT)
 
 
-# --- What an engine writes down about itself where a client can read it: in Ray's log folder ---
+# --- The engine's file in Ray's log folder, for clients ---
 # A client reaches the cluster through Ray's dashboard only, which shows files of that folder.
 
 
 class EngineNote:
-    """One file, written only when it changes. Without the folder it does nothing."""
+    """A file about the engine, written only when it changes. Without the folder it does nothing."""
 
     def __init__(self, logs: Path | None, name: str) -> None:
-        """`logs`: Ray's log folder of this node. `name`: of the actor."""
+        """Write notes in `logs`, Ray's log folder of this node. `name`: of the actor."""
         self._path = logs / NOTES / f"{name}.json" if logs and name else None
         self._written: dict[str, Any] = {}
 
@@ -273,11 +273,11 @@ class EngineNote:
                 self._path.unlink(missing_ok=True)
 
 
-# --- Who uses an engine: who waits until it is loaded, and whose answers nobody wants any more ---
+# --- Callers of an engine ---
 
 
 UNASKED_S = 60.0
-"""How long an engine stays that nobody asks to load: who started it is gone."""
+"""Seconds that an engine stays that nobody asks to load: who started it is gone."""
 
 
 class Callers:
@@ -291,7 +291,7 @@ class Callers:
 
     @contextmanager
     def waits(self, caller: str) -> Iterator[None]:
-        """While a call of this caller waits until the engine is loaded."""
+        """Count a call of this caller while it waits until the engine is loaded."""
         with self._lock:
             self._was_asked = True
             self._waiting.append(caller)
@@ -304,10 +304,10 @@ class Callers:
     def anybody_waits(self, *, but: str | None = None) -> bool:
         """Return whether a call waits, of another caller than this one."""
         with self._lock:
-            return any(one != but for one in self._waiting)
+            return any(caller != but for caller in self._waiting)
 
     def drop(self, caller: str) -> None:
-        """Nobody wants the answers of that caller, also not of calls that arrive later."""
+        """Forget the calls of that caller, also those that arrive later."""
         with self._lock:
             self._dropped.add(caller)
 

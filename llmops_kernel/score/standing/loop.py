@@ -12,7 +12,7 @@ from typing import Any
 
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineStats, Job, Prompt, Request
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
 @dataclass
@@ -25,12 +25,12 @@ class _Batch:
     targets: Sequence[str]
     rows: Sequence[int]
     answers: list[Answer | None] = field(default_factory=list)
-    left: int = 0
+    remaining: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Rows that have an answer, their prompt tokens and output tokens."""
     done: threading.Event = field(default_factory=threading.Event)
     parts: SimpleQueue[Answer | None] | None = None
-    """Of a streamed call: partial answers, then None."""
+    """Parts of a streamed call: partial answers, then None."""
     was_cancelled: bool = False
     caller: str = ""
 
@@ -41,7 +41,7 @@ class _Batch:
 
 
 class EngineLoop:
-    """One thread loads an engine and makes all its steps; any number of threads wait for answers.
+    """A thread that loads an engine and makes all its steps; any number of threads wait for it.
 
     Loading and steps are in one thread because OpenMP keeps a pool of threads for each thread that
     has computed: with two pools it has more threads than cores, no longer spins between parallel
@@ -81,7 +81,7 @@ class EngineLoop:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last work; 0 while there is some."""
+        """Return seconds since the last work; 0 while there is some."""
         return 0.0 if self._batches or self._inbox else time.monotonic() - self.used_s
 
     def stats(self) -> EngineStats:
@@ -124,10 +124,10 @@ class EngineLoop:
 
     def cancel(self, key: str) -> bool:
         """End the streamed call of that key; return False if there is none."""
-        found = self._streams.get(key)
-        if found is not None:
-            self._cancel(found)
-        return found is not None
+        batch = self._streams.get(key)
+        if batch is not None:
+            self._cancel(batch)
+        return batch is not None
 
     def drop(self, caller: str) -> None:
         """Cancel all calls of that caller, also those that arrive later."""
@@ -157,7 +157,7 @@ class EngineLoop:
             batch = _Batch(
                 self._next_id, job, prompts, targets, numbers, parts=parts, caller=caller
             )
-            batch.answers, batch.left = [None] * count, count
+            batch.answers, batch.remaining = [None] * count, count
             self._next_id += count
             if count:
                 self._inbox.append(batch)
@@ -188,7 +188,7 @@ class EngineLoop:
     def _turn(self) -> bool:
         with self._change:
             while not (self._inbox or self._cancelled or self._closing or self.engine.unfinished):
-                self._change.wait(_LOOK_S)
+                self._change.wait(_POLL_S)
             arrived, self._inbox = self._inbox, []
             cancelled, self._cancelled = self._cancelled, []
             closing = self._closing
@@ -208,8 +208,8 @@ class EngineLoop:
         """Return the calls, each once, that nobody waits for."""
         if not self._dropped:
             return []
-        known = {one.first_id: one for one in (*arrived, *self._batches.values())}
-        return [one for one in known.values() if one.caller in self._dropped]
+        batches = {batch.first_id: batch for batch in (*arrived, *self._batches.values())}
+        return [batch for batch in batches.values() if batch.caller in self._dropped]
 
     def _add(self, batch: _Batch) -> None:
         targets = batch.targets
@@ -235,10 +235,10 @@ class EngineLoop:
         self.prompt_tokens += answer.prompt_tokens
         self.output_tokens += answer.output_tokens
         batch.answers[answer.id] = answer
-        for n, more in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
-            batch.counts[n] += more
-        batch.left -= 1
-        if not batch.left:
+        for n, amount in enumerate((1, answer.prompt_tokens, answer.output_tokens)):
+            batch.counts[n] += amount
+        batch.remaining -= 1
+        if not batch.remaining:
             batch.finish()
 
     def _forget(self, batch: _Batch) -> None:
@@ -250,7 +250,7 @@ class EngineLoop:
         batch.finish()
 
     def facts(self) -> dict[str, Any]:
-        """Counts since the engine was loaded, and how busy it is."""
+        """Return counts since the engine was loaded, and its load."""
         stats = self.stats()
         return {
             "requests": self.requests,
@@ -268,8 +268,8 @@ class EngineLoop:
         """Return by caller the counts of its calls that have no result yet: some answers may be
         there for minutes before the last.
         """
-        found: dict[str, list[int]] = {}
-        for batch in {id(one): one for one in list(self._batches.values())}.values():
-            before = found.get(batch.caller, [0, 0, 0])
-            found[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
-        return found
+        counts: dict[str, list[int]] = {}
+        for batch in {id(waiting): waiting for waiting in list(self._batches.values())}.values():
+            before = counts.get(batch.caller, [0, 0, 0])
+            counts[batch.caller] = [a + b for a, b in zip(before, batch.counts, strict=True)]
+        return counts

@@ -22,7 +22,7 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """How the engine's processes are started."""
+    """The start of an engine's processes: spec, Python, code."""
 
     spec: EngineSpec
     keep_s: float
@@ -31,7 +31,7 @@ class Deployment:
     python: str = ""
     """Interpreter of the engine's own environment; empty: the job's."""
     code: tuple[str, ...] = ()
-    """What changes with the engine's code: an actor that runs older code is not shared."""
+    """Hashes of the engine's code: an actor that runs older code is not shared."""
     run: str = ""
     """Id of the run that starts or uses it."""
 
@@ -50,7 +50,7 @@ def code_of(spec: EngineSpec) -> tuple[str, ...]:
     return (ours, Path.cwd().name) if ":" in spec.type else (ours,)
 
 
-def replica(deployment: Deployment, index: int) -> Any:
+def get_replica(deployment: Deployment, index: int) -> Any:
     """Return the actor of a replica, which is started unless it is there."""
     import ray
 
@@ -81,7 +81,7 @@ def _runtime_env(deployment: Deployment) -> dict[str, Any]:
     return {"py_executable": deployment.python}
 
 
-def found(deployment: Deployment, index: int) -> Any:
+def standing_replica(deployment: Deployment, index: int) -> Any:
     """Return the actor of a replica as it is now; None where there is none."""
     import ray
 
@@ -95,7 +95,7 @@ def forget(deployment: Deployment, index: int) -> None:
     """End a replica that cannot load; the next job starts a new one."""
     import ray
 
-    actor = found(deployment, index)
+    actor = standing_replica(deployment, index)
     if actor is not None:
         ray.kill(actor, no_restart=True)
 
@@ -128,15 +128,15 @@ def was_ended(error: Exception) -> bool:
     return isinstance(error, ray.exceptions.ActorDiedError)
 
 
-def free_gpus(wanted: Collection[str]) -> int:
+def free_gpus(keep: Collection[str]) -> int:
     """Ask the engines with GPUs that have no work to leave, but for those of these names.
 
     Return how many leave.
     """
     import ray
 
-    others = [actor for name, actor in standing().items() if name not in wanted]
-    calls = [actor.leave.remote(only_idle=True, only_gpus=True) for actor in others]
+    idle = [actor for name, actor in standing().items() if name not in keep]
+    calls = [actor.leave.remote(only_idle=True, only_gpus=True) for actor in idle]
     if not calls:
         return 0
     answered, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)
@@ -157,13 +157,13 @@ def load_failure(deployment: Deployment, error: Exception) -> LLMOpsError:
     import ray
 
     cause = getattr(error, "cause", None)
-    known = cause if isinstance(cause, LLMOpsError) else error
-    if isinstance(known, ray.exceptions.RayActorError):
+    reason = cause if isinstance(cause, LLMOpsError) else error
+    if isinstance(reason, ray.exceptions.RayActorError):
         return ModelError(
             f"The engine's process died while it loaded {deployment.spec.model}.",
             remedy="probably memory ran out: use a smaller model or a node with more memory;"
             " the engine's log is in the Ray Dashboard",
         )
-    if isinstance(known, LLMOpsError):
-        return known
+    if isinstance(reason, LLMOpsError):
+        return reason
     return ModelError(f"The engine could not be started: {error}", remedy="llmops logs")

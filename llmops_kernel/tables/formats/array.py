@@ -64,22 +64,22 @@ def _scan(buffer: bytes, *, in_list: bool) -> Iterator[tuple[int, int, bool]]:
     The empty one between two commas, or before the first, has its end where it begins.
     """
     depth, start = int(in_list), 0
-    for found in _TOKEN.finditer(buffer):
-        token = found.group()
+    for match in _TOKEN.finditer(buffer):
+        token = match.group()
         if token == b'"':  # A text that the end of the buffer cuts.
             return
         if token in b"[{":
             depth += 1
             if depth == 1:
-                start = found.end()
+                start = match.end()
         elif token in b"]}":
             depth -= 1
             if depth == 0:
-                yield *_trimmed(buffer, start, found.start()), True
+                yield *_trimmed(buffer, start, match.start()), True
                 return
         elif token == b"," and depth == 1:
-            yield *_trimmed(buffer, start, found.start()), False
-            start = found.end()
+            yield *_trimmed(buffer, start, match.start()), False
+            start = match.end()
 
 
 def _trimmed(buffer: bytes, begin: int, end: int) -> tuple[int, int]:

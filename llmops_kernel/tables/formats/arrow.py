@@ -46,7 +46,7 @@ def size(url: str) -> tuple[int, int]:
 def copied(url: str, first: int, count: int) -> Any:
     """Return rows of a local file as a table of their own. Raises DataError.
 
-    A table that is mapped stays in the memory of the process as far as it was looked at.
+    A table that is mapped stays in the memory of the process as far as it was read.
     """
     import pyarrow as pa
 

@@ -46,33 +46,33 @@ def _read(part: Part, make: Callable[[bytes, int, str], TableRow]) -> PartRows:
     return PartRows(rows)
 
 
-def json_row(text: bytes, number: int, where: str) -> TableRow:
+def json_row(text: bytes, number: int, location: str) -> TableRow:
     """Return the row of a JSON object."""
     try:
         values = json.loads(text)
     except UnicodeDecodeError as error:
-        return _broken(text, number, where, f"is not UTF-8: {error.reason}")
+        return _broken(text, number, location, f"is not UTF-8: {error.reason}")
     except ValueError as error:
-        return _broken(text, number, where, f"is not JSON: {error}")
+        return _broken(text, number, location, f"is not JSON: {error}")
     except RecursionError:
-        return _broken(text, number, where, "is nested too deeply")
+        return _broken(text, number, location, "is nested too deeply")
     if isinstance(values, dict):
         return TableRow(number, values)
-    return _broken(text, number, where, f"is a JSON {type(values).__name__}, not an object")
+    return _broken(text, number, location, f"is a JSON {type(values).__name__}, not an object")
 
 
-def _text_row(text: bytes, number: int, where: str) -> TableRow:
+def _text_row(text: bytes, number: int, location: str) -> TableRow:
     try:
         return TableRow(number, {TEXT: text.decode().removesuffix("\r")})
     except UnicodeDecodeError as error:
-        return _broken(text, number, where, f"is not UTF-8: {error.reason}")
+        return _broken(text, number, location, f"is not UTF-8: {error.reason}")
 
 
-def _broken(text: bytes, number: int, where: str, what: str) -> TableRow:
-    return TableRow(number, {}, f"row {number} {what} ({where})", raw(text))
+def _broken(text: bytes, number: int, location: str, problem: str) -> TableRow:
+    return TableRow(number, {}, f"row {number} {problem} ({location})", raw(text))
 
 
-# --- What is wrong with a line that is no JSON: often the file is no text, or no UTF-8 ---
+# --- Errors of lines that are no JSON: often the file is no text, or no UTF-8 ---
 
 
 _GZIP = b"\x1f\x8b"

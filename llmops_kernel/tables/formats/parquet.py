@@ -73,7 +73,7 @@ def _open(url: str) -> tuple[Any, list[int]]:
     return opened, list(accumulate(sizes, initial=0))[:-1]
 
 
-# --- From Arrow's columns to rows ---
+# --- Rows of Arrow's columns ---
 
 
 def rows_of(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:
@@ -86,7 +86,9 @@ def rows_of(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows
     values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if not columns:
         values = [{} for _ in range(table.num_rows)]
-    return PartRows([TableRow(first_row + n, one) for n, one in enumerate(values)], table)
+    return PartRows(
+        [TableRow(first_row + n, row_values) for n, row_values in enumerate(values)], table
+    )
 
 
 def _row_by_row(table: Any, first_row: int, place: Callable[[int], str]) -> PartRows:

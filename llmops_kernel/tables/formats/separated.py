@@ -43,14 +43,16 @@ def read(part: Part) -> PartRows:
     return PartRows(rows)
 
 
-def _row(values: list[str], header: tuple[str, ...], number: int, where: str) -> TableRow:
+def _row(values: list[str], header: tuple[str, ...], number: int, location: str) -> TableRow:
     text = ",".join(values)
     if len(values) != len(header):
-        what = f"row {number} has {len(values)} values, and the header {len(header)} ({where})"
-        return TableRow(number, {}, what, text)
+        problem = (
+            f"row {number} has {len(values)} values, and the header {len(header)} ({location})"
+        )
+        return TableRow(number, {}, problem, text)
     if not text.isascii() and any("\udc80" <= letter <= "\udcff" for letter in text):
-        shown = text.encode(errors="surrogateescape").decode(errors="replace")
-        return TableRow(number, {}, f"row {number} is not UTF-8 ({where})", shown)
+        readable = text.encode(errors="surrogateescape").decode(errors="replace")
+        return TableRow(number, {}, f"row {number} is not UTF-8 ({location})", readable)
     return TableRow(number, dict(zip(header, values, strict=True)))
 
 

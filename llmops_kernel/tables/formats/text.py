@@ -1,4 +1,4 @@
-"""What all formats of text have in common: bytes of a file."""
+"""Code that all text formats share: bytes of a file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def lines(file: Any, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the lines of a file, each with its end. A remote file's own iterator reads bytewise."""
     rest = b""
     while chunk := file.read(chunk_bytes):
-        found = (rest + chunk).split(b"\n")
-        rest = found.pop()
-        for line in found:
+        pieces = (rest + chunk).split(b"\n")
+        rest = pieces.pop()
+        for line in pieces:
             yield line + b"\n"
     if rest:
         yield rest

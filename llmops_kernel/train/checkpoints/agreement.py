@@ -13,17 +13,17 @@ from typing import Any, Final, Protocol
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.track.stopping import Board
-from llmops_kernel.track.tracker import Kept
+from llmops_kernel.track.tracker import StoredCheckpoint
 from llmops_kernel.train.checkpoints import view
 
 _BEGIN_S: Final = 1800.0
 """Rank 0 alone may prepare data or download a model before it asks."""
 _SAY_S: Final = 30.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CheckpointChoice:
     """Rank 0's choice, as JSON can hold it."""
 
     name: str
@@ -35,12 +35,12 @@ class Chosen:
 class Copies(Protocol):
     """The run's checkpoints as this worker's node sees them."""
 
-    def choose(self) -> Chosen | None: ...
-    def take(self, chosen: Chosen, *, rank: int, view_s: float) -> Kept: ...
+    def choose(self) -> CheckpointChoice | None: ...
+    def take(self, choice: CheckpointChoice, *, rank: int, view_s: float) -> StoredCheckpoint: ...
 
 
 class ResumeAgreement:
-    """One worker's part. Calls are counted: the n-th of each worker returns the same checkpoint.
+    """A worker's side of the agreement. The n-th call of each worker returns the same checkpoint.
 
     `group` names the workers that were started together, so that those of a later start agree
     again. Methods raise StoreError and OSError.
@@ -61,27 +61,27 @@ class ResumeAgreement:
         self._begin_s, self._view_s = begin_s, view_s
         self._calls = 0
 
-    def newest(self) -> Kept | None:
+    def newest(self) -> StoredCheckpoint | None:
         """Return rank 0's newest complete checkpoint on each rank; None if rank 0 has none."""
         self._calls += 1
         name = f"resume-{self._group}-{self._calls}"
-        chosen = self._lead(name) if self._rank == 0 else self._follow(name)
-        if chosen is None:
+        choice = self._lead(name) if self._rank == 0 else self._follow(name)
+        if choice is None:
             return None
-        return self._copies.take(chosen, rank=self._rank, view_s=self._view_s)
+        return self._copies.take(choice, rank=self._rank, view_s=self._view_s)
 
-    def _lead(self, name: str) -> Chosen | None:
+    def _lead(self, name: str) -> CheckpointChoice | None:
         self._board.put(name, {"state": "choosing"})
         try:
-            chosen = self._copies.choose()
+            choice = self._copies.choose()
         except (StoreError, OSError) as error:
             self._board.put(name, {"state": "failed", "error": str(error)})
             raise
-        value = None if chosen is None else asdict(chosen)
+        value = None if choice is None else asdict(choice)
         self._board.put(name, {"state": "chosen", "chosen": value})
-        return chosen
+        return choice
 
-    def _follow(self, name: str) -> Chosen | None:
+    def _follow(self, name: str) -> CheckpointChoice | None:
         begun_s, is_reported = time.monotonic(), False
         while (answer := self._answer(name)).get("state") in (None, "choosing"):
             waited_s = time.monotonic() - begun_s
@@ -90,13 +90,13 @@ class ResumeAgreement:
             if waited_s > _SAY_S and not is_reported:
                 print("Waiting for rank 0 to choose the checkpoint to resume from.", flush=True)
                 is_reported = True
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if answer["state"] == "failed":
             raise StoreError(
                 f"Rank 0 cannot read the run's checkpoints: {answer['error']}",
                 remedy="`llmops retry` when the storage is available",
             )
-        return None if answer["chosen"] is None else Chosen(**answer["chosen"])
+        return None if answer["chosen"] is None else CheckpointChoice(**answer["chosen"])
 
     def _answer(self, name: str) -> dict[str, Any]:
         value = self._board.get(name)

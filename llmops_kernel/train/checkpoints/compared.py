@@ -37,18 +37,18 @@ _NOT_LOADED = (
     KeyError,
 )
 _NEEDED = 1.3
-"""Of the model's size, while it is loaded once more."""
+"""Factor of the model's size, while it is loaded once more."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the model in memory says."""
+    """The logits of the model in memory."""
 
     ids: list[int]
     logits: Any
     num_bytes: int
     why_not: str = ""
-    """Why nothing can be compared; empty: it can."""
+    """Reason why nothing can be compared; empty: it can."""
 
     @classmethod
     def of(cls, trainer: Any, rows: Sequence[Any], *, is_own_model: bool, what: str) -> Trained:
@@ -65,7 +65,7 @@ class Trained:
         if config is None or not is_known:
             return cls([], None, 0, "the hook build_model made the model")
         vocabulary = config.get_text_config().vocab_size
-        ids = probe([one.input_ids for one in rows], vocabulary=vocabulary)
+        ids = probe([row.input_ids for row in rows], vocabulary=vocabulary)
         with trainer.accelerator.autocast():
             return cls(ids, logits_of(model, ids, trainer.args.device), count_bytes(model))
 
@@ -77,44 +77,46 @@ class Comparison:
     trained: Trained
     origin: Origin
     context: WorkerContext
-    where: torch.device
+    device: torch.device
     autocast: Any
     """Returns the context in which the model was asked."""
     memory: Callable[[], Iterable[tuple[int, int]]] = memory
     """Returns free and total bytes of the machine, and of a container."""
 
-    def check(self, folder: Path, *, what: str, merged_from: Path | None = None) -> str:
+    def check(self, folder: Path, *, artifact: str, merged_from: Path | None = None) -> str:
         """Return words on the comparison. Raises TrainingError where the result is another model.
 
         `merged_from`: the adapter's folder, of merged weights.
         """
         begin = time.perf_counter()
-        place = None if self.trained.why_not else self._place()
-        if place is None:
-            return self._not_compared(what, self.trained.why_not or self._no_memory())
+        device = None if self.trained.why_not else self._pick_device()
+        if device is None:
+            return self._not_compared(artifact, self.trained.why_not or self._no_memory())
         try:
-            model = self._loaded(folder, is_adapter=what == "adapter").to(place)
+            model = self._loaded(folder, is_adapter=artifact == "adapter").to(device)
             with self.autocast():
-                found = difference(self.trained.logits, logits_of(model, self.trained.ids, place))
+                distance = difference(
+                    self.trained.logits, logits_of(model, self.trained.ids, device)
+                )
         except (MemoryError, torch.OutOfMemoryError) as error:
-            return self._not_compared(what, f"out of memory: {str(error).splitlines()[0]}")
+            return self._not_compared(artifact, f"out of memory: {str(error).splitlines()[0]}")
         except _NOT_LOADED as error:
             if self.origin.config.model.trust_remote_code:
                 return self._not_compared(
-                    what, f"the model's own code cannot load it here: {error}"
+                    artifact, f"the model's own code cannot load it here: {error}"
                 )
             raise self._wrong(folder, f"it cannot be loaded: {error}", merged_from) from error
-        allowed = self._allowed(place, is_merged=merged_from is not None)
-        if found > allowed:
+        allowed = self._allowed(device, is_merged=merged_from is not None)
+        if distance > allowed:
             raise self._wrong(
                 folder,
-                f"loaded again, its logits are {found:.2%} away from those of the model that was"
+                f"loaded again, its logits are {distance:.2%} away from those of the model that was"
                 f" trained, and {allowed:.1%} are allowed for {self.origin.config.model.dtype}",
                 merged_from,
             )
         return (
-            f"{what.replace('_', ' ')} compared with what was trained: logits of"
-            f" {len(self.trained.ids)} tokens differ by {found:.1e} of their size"
+            f"{artifact.replace('_', ' ')} compared with what was trained: logits of"
+            f" {len(self.trained.ids)} tokens differ by {distance:.1e} of their size"
             f" ({time.perf_counter() - begin:.2f} s)"
         )
 
@@ -124,13 +126,13 @@ class Comparison:
                 return load_result(folder, self.origin.config)
             return load_model(self.origin.weights, self.origin.config, Hooks(), adapter=folder)
 
-    def _place(self) -> torch.device | None:
+    def _pick_device(self) -> torch.device | None:
         """Return where the model fits once more: beside the trained one, or in host memory."""
         needed = self.trained.num_bytes * _NEEDED
-        if self.where.type == "cuda":
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
-            if torch.cuda.mem_get_info(self.where)[0] > needed:
-                return self.where
+            if torch.cuda.mem_get_info(self.device)[0] > needed:
+                return self.device
             if self.origin.config.method.load:  # 4-bit weights are packed for this device.
                 return None
         # Where a container's limit is reached its kernel ends the process, without a word.
@@ -140,38 +142,38 @@ class Comparison:
     def _no_memory(self) -> str:
         return f"a second copy of its {self.trained.num_bytes / 1e9:,.1f} GB does not fit in memory"
 
-    def _allowed(self, place: torch.device, *, is_merged: bool) -> float:
+    def _allowed(self, device: torch.device, *, is_merged: bool) -> float:
         config = self.origin.config
         if config.model.dtype != "float32":
             return ROUNDED if is_merged else COMPUTED
-        is_exact = place == self.where and not config.performance.tf32
+        is_exact = device == self.device and not config.performance.tf32
         return EXACT if is_exact else COMPUTED
 
-    def _not_compared(self, what: str, why: str) -> str:
-        words = f"{what.replace('_', ' ')} not compared with what was trained: {why}"
+    def _not_compared(self, artifact: str, why: str) -> str:
+        summary = f"{artifact.replace('_', ' ')} not compared with what was trained: {why}"
         self.context.emit(
             WarningEvent(
-                message=f"The {words}.",
+                message=f"The {summary}.",
                 remedy="score a few rows with it, and compare with the run's evaluation",
             )
         )
-        return words
+        return summary
 
     def _wrong(self, folder: Path, why: str, merged_from: Path | None) -> TrainingError:
         """Set the folder aside, so that nothing takes it for a result."""
         aside = folder.with_name(f"{folder.name}-rejected")
         shutil.rmtree(aside, ignore_errors=True)  # Of an earlier attempt.
         folder.rename(aside)
-        kept = latest(self.context.folder / "checkpoints")
+        checkpoint = latest(self.context.folder / "checkpoints")
         if merged_from is not None:
-            where = f"the adapter in {merged_from} was compared and is as it was trained"
-        elif kept is not None:
-            where = f"the checkpoint {kept.path} is untouched"
+            remedy = f"the adapter in {merged_from} was compared and is as it was trained"
+        elif checkpoint is not None:
+            remedy = f"the checkpoint {checkpoint.path} is untouched"
         else:
-            where = "no checkpoint was asked for (checkpoint.every_steps)"
+            remedy = "no checkpoint was asked for (checkpoint.every_steps)"
         return TrainingError(
             f"The written result is not the model that was trained: {why}. It is in {aside}.",
-            remedy=f"{where}; report it with the model's name and this config",
+            remedy=f"{remedy}; report it with the model's name and this config",
         )
 
 

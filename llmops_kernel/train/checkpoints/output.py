@@ -51,26 +51,26 @@ def save(
         return []
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
     save_generation_config(trainer.accelerator.unwrap_model(trainer.model_wrapped), folder)
-    what = config.method.saves
-    written = _Written(trainer, tokenizer, origin, context, trained)
-    compared = [written.finish(folder, what=what)]
+    artifact = config.method.saves
+    writer = _OutputWriter(trainer, tokenizer, origin, context, trained)
+    compared = [writer.finish(folder, artifact=artifact)]
     resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     (folder / "config.train.yaml").write_text(resolved)
-    card = model_card(config, figures, run_id=context.run_id, base=written.base)
+    card = model_card(config, figures, run_id=context.run_id, base=writer.base)
     (folder / "README.md").write_text(card)
-    about = written.about(what, compared[0])
+    about = writer.about(artifact, compared[0])
     _store(folder, config.output.url, context.run_id, about=about, context=context)
     if config.output.merge_adapter and config.method.saves == "adapter":
         merged_folder = context.folder / "output-merged"
-        compared.append(written.merge(merged_folder, adapter=folder))
-        name, about = f"{context.run_id}-merged", written.about("merged_model", compared[1])
+        compared.append(writer.merge(merged_folder, adapter=folder))
+        name, about = f"{context.run_id}-merged", writer.about("merged_model", compared[1])
         _store(merged_folder, config.output.url, name, about=about, context=context)
     return compared
 
 
 @dataclass(frozen=True)
-class _Written:
-    """What every folder of a result gets: a tokenizer, files for any machine, a comparison."""
+class _OutputWriter:
+    """Writes the parts of a result's folder: a tokenizer, files for any machine, a comparison."""
 
     trainer: Any
     tokenizer: Any
@@ -80,27 +80,27 @@ class _Written:
 
     @property
     def base(self) -> str:
-        """The model's name on any machine."""
+        """Return the model's name on any machine."""
         return portable_name(self.origin.config.model.id, self.origin.weights)
 
-    def finish(self, folder: Path, *, what: str, merged_from: Path | None = None) -> str:
+    def finish(self, folder: Path, *, artifact: str, merged_from: Path | None = None) -> str:
         self.tokenizer.save_pretrained(folder)
         make_portable(folder, base=self.base, source=self.origin.weights)
-        accelerator, where = self.trainer.accelerator, self.trainer.args.device
+        accelerator, device = self.trainer.accelerator, self.trainer.args.device
         comparison = Comparison(
-            self.trained, self.origin, self.context, where, accelerator.autocast
+            self.trained, self.origin, self.context, device, accelerator.autocast
         )
-        return comparison.check(folder, what=what, merged_from=merged_from)
+        return comparison.check(folder, artifact=artifact, merged_from=merged_from)
 
     def merge(self, folder: Path, *, adapter: Path) -> str:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
         merged(model).save_pretrained(folder)
-        return self.finish(folder, what="merged_model", merged_from=adapter)
+        return self.finish(folder, artifact="merged_model", merged_from=adapter)
 
-    def about(self, what: str, compared: str) -> dict[str, Any]:
+    def about(self, artifact: str, compared: str) -> dict[str, Any]:
         """Return fields of the event that announces it."""
-        fields: dict[str, Any] = {"what": what, "compared": compared}
-        if what == "adapter" and self.origin.adapter is not None:
+        fields: dict[str, Any] = {"what": artifact, "compared": compared}
+        if artifact == "adapter" and self.origin.adapter is not None:
             model = self.origin.config.model
             fields |= {"base": model.id, "base_revision": model.revision}
         return fields
@@ -199,8 +199,9 @@ def model_card(
 
 def _trained_on(config: TrainingConfig) -> str:
     return ", ".join(
-        f"`{_portable_path(one.path)}`" + ("" if one.weight == 1 else f" (weight {one.weight:g})")
-        for one in config.data.sources
+        f"`{_portable_path(source.path)}`"
+        + ("" if source.weight == 1 else f" (weight {source.weight:g})")
+        for source in config.data.sources
     )
 
 

@@ -17,7 +17,7 @@ from llmops_kernel.train.context import WorkerContext
 
 @dataclass(frozen=True)
 class _Choice:
-    """What rank 0 chose, and the files that it saw."""
+    """The checkpoint that rank 0 chose, and the files that it saw."""
 
     name: str = ""
     sizes: view.Sizes = None
@@ -26,7 +26,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Check:
-    """What one rank found. `error`: the storage failed; `damage`: this checkpoint is unusable."""
+    """The check of one rank. `error`: the storage failed; `damage`: this checkpoint is unusable."""
 
     error: str = ""
     damage: str = ""
@@ -48,18 +48,20 @@ def resume_path(context: WorkerContext, *, view_s: float = view.VIEW_S) -> Path 
 
 def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | None:
     while True:
-        chosen = from_main(_choose(context, folder) if context.is_main else _Choice())
-        if chosen.error:
-            raise _not_resumed(chosen.error)
-        if not chosen.name:
+        choice = from_main(_choose(context, folder) if context.is_main else _Choice())
+        if choice.error:
+            raise _not_resumed(choice.error)
+        if not choice.name:
             return None
-        path = folder / chosen.name
-        problems = gather(view.wait_for(path, chosen.sizes, view_s=view_s))
+        path = folder / choice.name
+        problems = gather(view.wait_for(path, choice.sizes, view_s=view_s))
         if any(problems):
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
             raise view.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
-        damages = gather(checkpoint.hash_damage(path, share=context.rank, of=context.world_size))
+        damages = gather(
+            checkpoint.hash_damage(path, share=context.rank, num_shares=context.world_size)
+        )
         if not any(damages):
             return path
         error = ""
@@ -72,11 +74,11 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
 def _choose(context: WorkerContext, folder: Path) -> _Choice:
     """Return rank 0's choice; newer damaged ones are reported and no longer count."""
     try:
-        for found in reversed(checkpoint.marked(folder)):
-            damage = checkpoint.size_damage(found.path)
+        for candidate in reversed(checkpoint.marked(folder)):
+            damage = checkpoint.size_damage(candidate.path)
             if not damage:
-                return _Choice(found.path.name, view.sizes(found.path))
-            if error := _leave_out(context, found.path, damage):
+                return _Choice(candidate.path.name, view.sizes(candidate.path))
+            if error := _leave_out(context, candidate.path, damage):
                 return _Choice(error=error)
     except (OSError, ValueError) as error:
         return _Choice(error=str(error))
@@ -137,7 +139,7 @@ def _listed(bucket: Bucket) -> tuple[list[Stored], StoreError | None]:
 
 
 def _fetch_here(bucket: Bucket, stored: Stored, path: Path) -> _Check:
-    """Never raise: the other ranks wait."""
+    """Fetch the checkpoint. It never raises: the other ranks wait."""
     try:
         clear(path.parent, but=path)
         return _Check(damage=fetch(bucket, stored, path))

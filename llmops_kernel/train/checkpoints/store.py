@@ -21,8 +21,8 @@ _HASHES_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One rank's result of something that all ranks do together."""
+class _RankResult:
+    """The result of one rank in something that all ranks do together."""
 
     error: str = ""
     size_bytes: int = 0
@@ -42,7 +42,7 @@ def complete_checkpoint(
         return _keep_in_bucket(context, context.bucket, path, step=step, num_kept=num_kept)
     # Each node: on a network file system an fsync reaches what was written on the same node.
     _all_or_none(path, gather(_once_a_node(context, lambda: _synced(path))))
-    marked = _Part()
+    marked = _RankResult()
     if context.is_main:
         marked = _tried(lambda: _marked(path))
     _all_or_none(path, [from_main(marked)])
@@ -58,17 +58,17 @@ def wait_for_hashes() -> None:
     _HASHES.wait(limit_s=_HASHES_LIMIT_S)
 
 
-def _synced(path: Path) -> _Part:
+def _synced(path: Path) -> _RankResult:
     checkpoint.sync(path)
-    return _Part()
+    return _RankResult()
 
 
-def _marked(path: Path) -> _Part:
+def _marked(path: Path) -> _RankResult:
     checkpoint.mark_complete(path)
-    return _Part()
+    return _RankResult()
 
 
-def _all_or_none(path: Path, parts: Iterable[_Part]) -> None:
+def _all_or_none(path: Path, parts: Iterable[_RankResult]) -> None:
     if errors := [part.error for part in parts if part.error]:
         raise StoreError(
             f"{path.name} could not be written to {path.parent}: {errors[0]}",
@@ -87,7 +87,7 @@ def _keep_in_bucket(
     error = next((part.error for part in parts if part.error), "")
     files = _merged(part.files for part in parts)
     if not error:
-        marked = _Part()
+        marked = _RankResult()
         if context.is_main:
             marked = _tried(lambda: _complete(bucket, name, token, files, num_kept))
         error = from_main(marked).error
@@ -104,29 +104,29 @@ def _keep_in_bucket(
     return CheckpointEvent(step=step, path=bucket.url_of(name), size_bytes=size_bytes)
 
 
-def _uploaded(bucket: Bucket, path: Path, name: str) -> _Part:
+def _uploaded(bucket: Bucket, path: Path, name: str) -> _RankResult:
     files, size_bytes = hashed_while(path, lambda: bucket.put(path, name))
-    return _Part(size_bytes=size_bytes, files=files)
+    return _RankResult(size_bytes=size_bytes, files=files)
 
 
 def _merged(parts: Iterable[dict[str, checkpoint.Entry]]) -> dict[str, checkpoint.Entry]:
     """Return all nodes' files. One that two nodes wrote differently is left out: the bucket has
     the one that came last, whichever that was.
     """
-    found: dict[str, checkpoint.Entry] = {}
+    entries: dict[str, checkpoint.Entry] = {}
     unclear = set()
     for name, entry in (item for files in parts for item in files.items()):
-        if found.setdefault(name, entry) != entry:
+        if entries.setdefault(name, entry) != entry:
             unclear.add(name)
-    return {name: entry for name, entry in found.items() if name not in unclear}
+    return {name: entry for name, entry in entries.items() if name not in unclear}
 
 
 def _complete(
     bucket: Bucket, name: str, token: str, files: checkpoint.Manifest, num_kept: int
-) -> _Part:
+) -> _RankResult:
     bucket.mark_complete(name, token=token, files=files)
     bucket.rotate(keep=num_kept)
-    return _Part()
+    return _RankResult()
 
 
 def store_journal(context: WorkerContext) -> None:
@@ -136,13 +136,13 @@ def store_journal(context: WorkerContext) -> None:
             context.bucket.put_files(context.journal.paths[:1], "journal")
 
 
-def _once_a_node(context: WorkerContext, work: Callable[[], _Part]) -> _Part:
-    return _tried(work) if context.local_rank == 0 else _Part()
+def _once_a_node(context: WorkerContext, work: Callable[[], _RankResult]) -> _RankResult:
+    return _tried(work) if context.local_rank == 0 else _RankResult()
 
 
-def _tried(work: Callable[[], _Part]) -> _Part:
+def _tried(work: Callable[[], _RankResult]) -> _RankResult:
     """Return the result or the error; never raise, because the other ranks wait."""
     try:
         return work()
     except (StoreError, OSError) as error:
-        return _Part(error=error.message if isinstance(error, StoreError) else str(error))
+        return _RankResult(error=error.message if isinstance(error, StoreError) else str(error))

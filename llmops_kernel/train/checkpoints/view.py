@@ -1,4 +1,4 @@
-"""How a worker sees a checkpoint that rank 0 chose: as rank 0 does, later, or differently."""
+"""The view of a worker on a checkpoint that rank 0 chose: the same, later, or different."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from llmops_kernel.errors import StoreError
 
 # NFS keeps names and their absence for up to 60 s (acdirmax).
 VIEW_S: Final = 75.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 Sizes = dict[str, int] | None
 """Bytes of each file; None for a checkpoint of an earlier version, which has no manifest."""
 
 
 def sizes(path: Path) -> Sizes:
-    """Raises ValueError and OSError."""
+    """Return the sizes of its files. Raises ValueError and OSError."""
     files = checkpoint.read(path)
     return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
 
 
-def wait_for(path: Path, chosen: Sizes, *, view_s: float) -> str:
+def wait_for(path: Path, expected: Sizes, *, view_s: float) -> str:
     """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
     deadline_s = time.monotonic() + view_s
-    while (problem := _problem(path, chosen)) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
+    while (problem := _problem(path, expected)) and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
     return problem
 
 
-def _problem(path: Path, chosen: Sizes) -> str:
+def _problem(path: Path, expected: Sizes) -> str:
     if checkpoint.token(path) is None:
         return f"has no complete {path.name}"
     try:
-        if sizes(path) != chosen:
+        if sizes(path) != expected:
             return f"has another writing of {path.name}"
     except (OSError, ValueError) as error:
         return str(error)

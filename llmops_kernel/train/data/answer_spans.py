@@ -1,4 +1,4 @@
-"""Where in a chat, as its template writes it, the answers are: what a model is trained to write.
+"""The spans of the answers in a chat as its template writes it: what a model is trained to write.
 
 An answer begins where the template's prompt for it ends, and ends with what ends the turn. Some
 templates write an earlier answer otherwise than the last one: without its reasoning, or with
@@ -45,7 +45,7 @@ def rendered(
 
 def plain(messages: Sequence[Message]) -> list[Message]:
     """Return the messages as a template reads them: it knows no weights."""
-    return [{key: one[key] for key in one if key != "weight"} for one in messages]
+    return [{key: message[key] for key in message if key != "weight"} for message in messages]
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Template:
         """
         if not _MARKED.search(str(self.tokenizer.chat_template)):
             return None
-        found = self.tokenizer.apply_chat_template(
+        encoded = self.tokenizer.apply_chat_template(
             plain(messages),
             tools=self.tools,
             tokenize=True,
             return_dict=True,
             return_assistant_tokens_mask=True,
         )
-        return list(found["assistant_masks"])
+        return list(encoded["assistant_masks"])
 
     @property
     def turn_end(self) -> TurnEnd:
@@ -87,7 +87,7 @@ class Span:
     begin: int
     end: int
     next_ends: bool = False
-    """Whether the token behind them, with which the next message begins, ends the answer."""
+    """True if the token behind them, with which the next message begins, ends the answer."""
 
 
 @dataclass
@@ -104,54 +104,54 @@ class LaidOut:
 
 def laid_out(
     messages: Sequence[Message],
-    wanted: Sequence[bool],
+    is_learnt: Sequence[bool],
     number: int | str,
     template: Template,
     *,
-    whole: bool = False,
+    as_one: bool = False,
 ) -> list[LaidOut]:
     """Return the chat with the spans of the wanted messages; before it a text of its own for each
-    answer that the template writes otherwise there, unless the chat is to be left `whole`.
+    answer that the template writes otherwise there, unless the chat is to stay `as_one`.
 
     Raises DataError, with the row's number, where a message cannot be found.
     """
     try:
-        found = _by_prompts(messages, wanted, number, template)
-        if whole and len(found) > 1:
+        layouts = _by_prompts(messages, is_learnt, number, template)
+        if as_one and len(layouts) > 1:
             raise _refusal(number, "it writes a message otherwise when others follow")
-        return [*found[:-1], replace(found[-1], marks=None)] if whole else found
+        return [*layouts[:-1], replace(layouts[-1], marks=None)] if as_one else layouts
     except DataError:
         is_answer = [message["role"] == "assistant" for message in messages]
         marks = template.marks(messages)
-        if not any(marks or ()) or list(wanted) != is_answer:
+        if not any(marks or ()) or list(is_learnt) != is_answer:
             raise
     text = template.text(messages)
     return [LaidOut(text, [Span(0, len(text))], marks, _end(messages, template))]
 
 
 def _by_prompts(
-    messages: Sequence[Message], wanted: Sequence[bool], number: int | str, template: Template
+    messages: Sequence[Message], is_learnt: Sequence[bool], number: int | str, template: Template
 ) -> list[LaidOut]:
     text = template.text(messages)
-    whole, apart = LaidOut(text, end=_end(messages, template)), []
+    conversation, apart = LaidOut(text, end=_end(messages, template)), []
     for index, message in enumerate(messages):
-        if not wanted[index]:
+        if not is_learnt[index]:
             continue
         chat, is_last = messages[: index + 1], index + 1 == len(messages)
         alone = text if is_last else template.text(chat)
         begin = _begin(chat, alone, number, template)
         stop = len(alone) if is_last else _shared_end(text, alone, begin, template.turn_end)
         if stop is not None:
-            whole.spans.append(Span(begin, stop, _next_ends(messages, index, template)))
+            conversation.spans.append(Span(begin, stop, _next_ends(messages, index, template)))
         elif message["role"] == "assistant":
-            found = LaidOut(alone, [Span(begin, len(alone))], end=_end(chat, template))
-            apart.append((found, chat))
+            apart_layout = LaidOut(alone, [Span(begin, len(alone))], end=_end(chat, template))
+            apart.append((apart_layout, chat))
         else:
             raise _refusal(number, "it writes a message otherwise when others follow")
-    both = [*apart, (whole, messages)] if whole.spans or not apart else apart
-    for one, chat in both:
-        one.marks = template.marks(chat) if one.spans else None
-    return [one for one, _ in both]
+    layouts = [*apart, (conversation, messages)] if conversation.spans or not apart else apart
+    for layout, chat in layouts:
+        layout.marks = template.marks(chat) if layout.spans else None
+    return [layout for layout, _ in layouts]
 
 
 def _end(messages: Sequence[Message], template: Template) -> int | None:
@@ -169,7 +169,10 @@ def _next_ends(messages: Sequence[Message], index: int, template: Template) -> b
     """Return whether an answer ends with the token that the next message begins with."""
     if not template.turn_end.is_in_next_turn or index + 1 == len(messages):
         return False
-    return [one["role"] == "assistant" for one in messages[index : index + 2]] == [True, False]
+    return [message["role"] == "assistant" for message in messages[index : index + 2]] == [
+        True,
+        False,
+    ]
 
 
 def rewrites_answers(tokenizer: Any) -> bool:
@@ -241,22 +244,22 @@ def _prompt_warnings(template: Template) -> Iterator[WarningEvent]:
         return
     drops = _PROBE in reasoned and _REASON not in reasoned
     rest = prompt[_before_token(prompt, _num_equal(prompt, text), template.tokenizer) :]
-    other = "use a chat template that does"
+    alternative = "use a chat template that does"
     if drops:
         yield WarningEvent(
             message="The chat template leaves the reasoning of an answer (<think>...</think>) out:"
             " where the rows have some, it is not trained.",
-            remedy=f"nothing to do where they have none; else {other} not",
+            remedy=f"nothing to do where they have none; else {alternative} not",
         )
     if rest.strip() and _PROBE in text:
         yield WarningEvent(
             message=f"The chat template ends its prompt for an answer with {rest!r}, which it does"
             " not write before an answer without reasoning: such an answer is trained without it,"
             " and the model is then asked with it.",
-            remedy=f"{other} not"
+            remedy=f"{alternative} not"
             if drops
             else "give answers with their reasoning, as"
-            f" <think>...</think> before the answer, or {other} not",
+            f" <think>...</think> before the answer, or {alternative} not",
         )
 
 
@@ -273,10 +276,10 @@ def tokens(chat: LaidOut, tokenizer: Any) -> tuple[list[int], list[bool]]:
     if chat.marks is not None and any(chat.marks) and len(chat.marks) == len(ids):
         inside = _marked(ids, inside, chat.marks, turn_end(tokenizer).token)
     if any(span.next_ends for span in chat.spans):
-        own, starts = own_tokens(tokenizer), [start for start, _ in offsets]
+        special_ids, starts = own_tokens(tokenizer), [start for start, _ in offsets]
         for span in chat.spans:
             place = bisect_left(starts, span.end)
-            if span.next_ends and place < len(ids) and ids[place] in own:
+            if span.next_ends and place < len(ids) and ids[place] in special_ids:
                 inside[place] = True
     return ids, inside
 
@@ -285,11 +288,11 @@ def _marked(
     ids: Sequence[int], inside: Sequence[bool], marks: Sequence[int], end: int | None
 ) -> list[bool]:
     """Return which tokens of the spans are marked; what ends an answer is, marked or not."""
-    found: list[bool] = []
+    is_marked: list[bool] = []
     for token, is_inside, mark in zip(ids, inside, marks, strict=True):
-        ends = token == end and bool(found) and found[-1]
-        found.append(is_inside and (bool(mark) or ends))
-    return found
+        ends = token == end and bool(is_marked) and is_marked[-1]
+        is_marked.append(is_inside and (bool(mark) or ends))
+    return is_marked
 
 
 def _begin(messages: Sequence[Message], alone: str, number: int | str, template: Template) -> int:
@@ -321,9 +324,9 @@ def _begin(messages: Sequence[Message], alone: str, number: int | str, template:
 
 def _begin_of_first(message: Message, alone: str, number: int | str, template: Template) -> int:
     """Return where a chat's first message begins: templates are not made for one without any."""
-    one, other = (template.text([{**message, "content": text}]) for text in ("A", "B"))
-    begin = _num_equal(one, other)
-    if not alone.startswith(one[:begin]):
+    first, second = (template.text([{**message, "content": text}]) for text in ("A", "B"))
+    begin = _num_equal(first, second)
+    if not alone.startswith(first[:begin]):
         raise _refusal(number, "its beginning depends on the first message")
     return begin
 
@@ -346,17 +349,17 @@ def _shared_end(text: str, alone: str, begin: int, end: TurnEnd) -> int | None:
 
 def _before_token(text: str, place: int, tokenizer: Any) -> int:
     """Return a place of the text that is not inside of one of the tokenizer's own tokens."""
-    own = own_tokens(tokenizer)
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    for token, (start, stop) in zip(found["input_ids"], found["offset_mapping"], strict=True):
-        if token in own and start < place < stop:
+    special_ids = own_tokens(tokenizer)
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    for token, (start, stop) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        if token in special_ids and start < place < stop:
             return int(start)
     return place
 
 
-def _num_equal(one: str, other: str) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _num_equal(first: str, second: str) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _refusal(number: int | str, why: str) -> DataError:

@@ -1,4 +1,4 @@
-"""Whether the training rows are streamed or held in memory."""
+"""The choice between streaming the training rows and holding them in memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _GLOB = frozenset("*?[")
 
 
 def is_streamed(data: DataConfig, roots: Sequence[Path]) -> bool:
-    """Return whether to stream. Raises DataError where that is wanted of what cannot be streamed.
+    """Return whether to stream. Raises DataError if `streaming: true` and the data cannot be.
 
-    Of local data only the sizes are looked at.
+    For local data only the sizes are read.
     """
     if not isinstance(data.train, str):
         return is_mixture_streamed(
@@ -99,11 +99,11 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-# --- Whether the rows of several sources are streamed: all of them, or none ---
+# --- Streaming of several sources: all of them, or none ---
 
 
 Alone = Callable[[DataConfig, Sequence[Path]], bool]
-"""Whether a single source is streamed; raises DataError where that is wanted and cannot be."""
+"""Returns whether a single source is streamed; raises DataError where it must be and cannot."""
 BytesOf = Callable[[str, Sequence[Path], str], int | None]
 """Bytes of a source's split that can be streamed; None if it cannot be, such as a hub id."""
 
@@ -116,9 +116,9 @@ def is_mixture_streamed(
     bytes_of: BytesOf,
     large_bytes: int,
 ) -> bool:
-    """Return whether to stream. Raises DataError where that is wanted of what cannot be streamed.
+    """Return whether to stream. Raises DataError if `streaming: true` and the data cannot be.
 
-    With `streaming: auto` all sources together are looked at, and one that cannot be streamed
+    With `streaming: auto` all sources together decide, and one that cannot be streamed
     keeps the others in memory as well.
     """
     if data.streaming is True:
@@ -127,5 +127,5 @@ def is_mixture_streamed(
         return False
     splits = [(source.path, source.train_split or "train") for source in data.sources]
     sizes = [bytes_of(path, roots, split) for path, split in splits]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and sum(known) > large_bytes
+    known_sizes = [size for size in sizes if size is not None]
+    return len(known_sizes) == len(sizes) and sum(known_sizes) > large_bytes

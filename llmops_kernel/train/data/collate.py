@@ -30,7 +30,7 @@ class Collator:
         too_large: Callable[[list[int]], Exception | None] = lambda _: None,
         vocabulary: int = sys.maxsize,
     ) -> None:
-        """`too_large` returns the error for tokens of `vocabulary` and above."""
+        """Set it up. `too_large` returns the error for tokens of `vocabulary` and above."""
         self._pad = pad_token_id
         self._multiple = pad_to_multiple_of
         self._label_logits = label_logits
@@ -53,8 +53,10 @@ class Collator:
         """Raise before the model looks up an embedding that it does not have."""
         largest = max(max(row.input_ids, default=0) for row in rows)
         if largest >= self._vocabulary:
-            found = {one for row in rows for one in row.input_ids if one >= self._vocabulary}
-            if error := self._too_large(sorted(found)):
+            too_large = {
+                token for row in rows for token in row.input_ids if token >= self._vocabulary
+            }
+            if error := self._too_large(sorted(too_large)):
                 raise error
 
     def _padded_batch(self, rows: Sequence[Example | Packed]) -> dict[str, Any]:
@@ -71,8 +73,8 @@ class Collator:
                 [[*r.position_ids, *range(width - len(r.position_ids))] for r in rows]  # type: ignore[union-attr]
             )
         else:
-            ones = [[1] * len(row.input_ids) for row in rows]
-            batch["attention_mask"] = self._padded(ones, width, 0)
+            masks = [[1] * len(row.input_ids) for row in rows]
+            batch["attention_mask"] = self._padded(masks, width, 0)
         return batch
 
     @staticmethod
@@ -89,10 +91,10 @@ def at_labels(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     position, which predicts nothing, is always kept: the loss gives it no label.
     """
     targets = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-    kept = targets != IGNORED
-    wanted = targets[kept]
-    kept[-1, -1] = True
-    return torch.nn.functional.pad(wanted, (1, 0), value=IGNORED), kept
+    is_target = targets != IGNORED
+    target_labels = targets[is_target]
+    is_target[-1, -1] = True
+    return torch.nn.functional.pad(target_labels, (1, 0), value=IGNORED), is_target
 
 
 def join(rows: Sequence[Example | Packed]) -> Packed:
@@ -116,7 +118,7 @@ def _counts(row: Example | Packed, label_logits: bool) -> tuple[int, int, int]:
     return tokens, sum(length * length for length in lengths), logits
 
 
-# --- How wide a batch is ---
+# --- Width of a batch ---
 
 
 GPU_MULTIPLE = 8

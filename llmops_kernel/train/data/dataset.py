@@ -34,7 +34,7 @@ from llmops_kernel.train.data.skipped import (
     field_warnings,
     named_source,
     skipped_warning,
-    unused_words,
+    unused_columns_note,
 )
 from llmops_kernel.train.data.sources import Row, load_rows
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.open import Stream
 
 _SAMPLED_ROWS = 256
-"""Of several sources, from all over an epoch."""
+"""Rows of several sources, from all over an epoch."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Dataset:
     """Rows to look at before training, the same on all workers."""
     eval: Sequence[Example]
     prompts: Sequence[Prompt]
-    """Of evaluation rows; empty unless answers are to be generated."""
+    """Prompts of evaluation rows; empty unless answers are to be generated."""
     own_prompts: Sequence[Prompt]
-    """Of the config, without an answer to compare with."""
+    """Prompts of the config, without an answer to compare with."""
     num_rows: int | None
     """None: not counted."""
     num_tokens: int | None
@@ -73,13 +73,13 @@ class Dataset:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What made it fast, for the journal."""
+        """Return what made loading fast, for the journal."""
         return ("rows as tokenised by an earlier run",) if self.is_kept else ()
 
     @property
     def detail(self) -> str:
-        """What is worth knowing of its reading, for the journal."""
-        return unused_words(self.unused)
+        """Return the details of its reading, for the journal."""
+        return unused_columns_note(self.unused)
 
 
 def load_dataset(
@@ -98,25 +98,27 @@ def load_dataset(
     roots = (context.workspace, *context.fallback_workspaces)
     if is_streamed(data, roots):
         return _streamed(config, tokenizer, hooks, context, division)
-    found = [_source_rows(one, config, roots, tokenizer, hooks, context) for one in data.sources]
-    if any(one.tokenised.num_chats for one in found):
-        num_apart = sum(one.tokenised.num_apart for one in found)
+    sources = [
+        _source_rows(source, config, roots, tokenizer, hooks, context) for source in data.sources
+    ]
+    if any(source.tokenised.num_chats for source in sources):
+        num_apart = sum(source.tokenised.num_apart for source in sources)
         _warn_of_template(tokenizer, context, num_apart=num_apart)
-    train, sample = _together(config, [one.sequences for one in found])
+    train, sample = _together(config, [source.sequences for source in sources])
     _check_enough(len(train), config)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
-    own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
+    user_prompts = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=train,
         sample=sample,
         eval=held_out,
         prompts=generated,
-        own_prompts=own,
-        num_rows=sum(one.in_epoch(one.tokenised.num_rows) for one in found),
-        num_tokens=sum(one.in_epoch(one.num_tokens) for one in found),
-        num_skipped=sum(len(one.tokenised.broken) for one in found),
-        unused=tuple(sorted({name for one in found for name in one.tokenised.unused})),
-        is_kept=any(one.tokenised.is_kept for one in found),
+        own_prompts=user_prompts,
+        num_rows=sum(source.in_epoch(source.tokenised.num_rows) for source in sources),
+        num_tokens=sum(source.in_epoch(source.num_tokens) for source in sources),
+        num_skipped=sum(len(source.tokenised.broken) for source in sources),
+        unused=tuple(sorted({name for source in sources for name in source.tokenised.unused})),
+        is_kept=any(source.tokenised.is_kept for source in sources),
     )
 
 
@@ -178,13 +180,13 @@ def _tokenised(
     hooks: Hooks,
     context: WorkerContext,
 ) -> Tokenised:
-    """The training rows, of the token cache where an earlier run has put them there."""
-    kept = TokenCache(context.cache or paths.cache())
+    """Return the training rows, from the token cache where an earlier run has put them there."""
+    cache = TokenCache(context.cache or paths.cache())
     keys = KeyOf(source, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
     has_hook = hooks.format_example is not None
     key = None if has_hook else keys.key()
-    if key and (found := kept.read(key)):
-        return found
+    if key and (cached := cache.read(key)):
+        return cached
     broken: list[str] | None = [] if data.on_error == "skip" else None
     rows = load_rows(
         source,
@@ -195,18 +197,20 @@ def _tokenised(
         nulls=not has_hook,
     )
     fields = Fields()
-    each: Iterable[Row | DataError] = formatted(rows, data=data, hooks=hooks, fields=fields)
+    formatted_rows: Iterable[Row | DataError] = formatted(
+        rows, data=data, hooks=hooks, fields=fields
+    )
     if has_hook:  # What a user's code makes of a row is not known before it was called.
-        each = list(each)
-        key = keys.key_of(each, broken or ())
-        if key and (found := kept.read(key)):
-            return replace(found, uses=fields.uses, unused=fields.unused)
-    done = tokenise_formatted(each, tokenizer=tokenizer, data=data)
-    done = replace(done, num_rows=len(rows), broken=(*(broken or ()), *done.broken))
-    done = replace(done, uses=fields.uses, unused=fields.unused)
+        formatted_rows = list(formatted_rows)
+        key = keys.key_of(formatted_rows, broken or ())
+        if key and (cached := cache.read(key)):
+            return replace(cached, uses=fields.uses, unused=fields.unused)
+    tokenised = tokenise_formatted(formatted_rows, tokenizer=tokenizer, data=data)
+    tokenised = replace(tokenised, num_rows=len(rows), broken=(*(broken or ()), *tokenised.broken))
+    tokenised = replace(tokenised, uses=fields.uses, unused=fields.unused)
     if key and context.local_rank == 0 and (has_hook or keys.unchanged()):
-        kept.write(key, done)
-    return done
+        cache.write(key, tokenised)
+    return tokenised
 
 
 def _streamed(
@@ -226,13 +230,13 @@ def _streamed(
     data = config.data
     roots = (context.workspace, *context.fallback_workspaces)
     held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
-    own = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
+    user_prompts = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
     return Dataset(
         train=stream.rows,
         sample=stream.sample,
         eval=held_out,
         prompts=generated,
-        own_prompts=own,
+        own_prompts=user_prompts,
         num_rows=stream.num_rows,
         num_tokens=None,
         unused=stream.unused,
@@ -260,8 +264,10 @@ def _load_eval(
     )
     with named_source(data.eval):
         tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
-        wanted = config.evaluation.generate
-        generated = prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks) if wanted else []
+        with_answers = config.evaluation.generate
+        generated = (
+            prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks) if with_answers else []
+        )
     for warning in field_warnings(data.eval, tokenised.uses, tokenizer):
         context.emit(warning)
     return tokenised.examples, generated

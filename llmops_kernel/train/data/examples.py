@@ -1,4 +1,4 @@
-"""From rows to token sequences: format, chat template, loss mask, truncation, packing."""
+"""Turn rows into token sequences: format, chat template, loss mask, truncation, packing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Example:
-    """One tokenised row."""
+    """A tokenised row."""
 
     input_ids: list[int]
     labels: list[int]
@@ -36,14 +36,14 @@ class Blank(Example):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One held-out row for generation."""
+    """A held-out row for generation."""
 
     input_ids: list[int]
     prompt: str
     reference: str
     row: Row = field(repr=False)
     number: int = 0
-    """Of the row in its source; rows without a reference are left out before it."""
+    """Number of the row in its source; rows without a reference are left out before it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Tokenised:
     num_empty: int
     """Rows left out because nothing in them counts for the loss."""
     broken: tuple[str, ...] = ()
-    """What is wrong with each row that was skipped."""
+    """Problems of the rows that were skipped."""
     num_rows: int = 0
     """Rows that were read."""
     num_split: int = 0
@@ -66,7 +66,7 @@ class Tokenised:
     is_kept: bool = False
     """Found in the token cache, where an earlier run had put them."""
     uses: Mapping[Use, int] = field(default_factory=dict)
-    """What is to be said of fields -> rows that have it."""
+    """Notes on fields -> rows that have the field."""
     unused: tuple[str, ...] = ()
     """Columns that are not used."""
 
@@ -87,17 +87,17 @@ def formatted(
 ) -> Iterator[Row | DataError]:
     """Yield each row in its format, or what is wrong with it where such rows are left out.
 
-    What is to be said of their fields is counted in `fields`.
+    Notes on their fields are counted in `fields`.
     """
     for number, row in enumerate(rows, start=1):
-        found: Row | DataError
+        result: Row | DataError
         try:
-            found = format_row(row, number, data, hooks, fields)
+            result = format_row(row, number, data, hooks, fields)
         except DataError as error:
             if data.on_error != "skip":
                 raise
-            found = error
-        yield found
+            result = error
+        yield result
 
 
 def tokenise_formatted(
@@ -123,9 +123,9 @@ def tokenise_formatted(
         num_split += len(wholes) < len(pieces)
         num_apart += len(wholes) > 1
         num_chats += "messages" in row
-        counted = [piece for piece in pieces if num_counted(piece)]
-        num_empty += not counted
-        examples += counted
+        with_loss = [piece for piece in pieces if num_counted(piece)]
+        num_empty += not with_loss
+        examples += with_loss
     if not examples:
         raise DataError(
             f"Nothing is left to train on: in {num_empty} rows no token counts for the loss"
@@ -148,12 +148,12 @@ def divided(wholes: list[Example], row: Row, data: DataConfig) -> tuple[list[Exa
 
     `wholes`: the row as tokens. A long text becomes several examples, see `data.long_texts`.
     """
-    whole = wholes[0]
-    if is_divided(row, len(whole.input_ids), data):
-        ends = piece_ends(len(whole.input_ids), data.max_length)
-        ids, labels = parts_of(whole.input_ids, ends), parts_of(whole.labels, ends)
+    text = wholes[0]
+    if is_divided(row, len(text.input_ids), data):
+        ends = piece_ends(len(text.input_ids), data.max_length)
+        ids, labels = parts_of(text.input_ids, ends), parts_of(text.labels, ends)
         return [Example(a, b) for a, b in zip(ids, labels, strict=True)], False
-    examples = [cut(one, data.max_length) for one in wholes]
+    examples = [cut(example, data.max_length) for example in wholes]
     return examples, any(a is not b for a, b in zip(examples, wholes, strict=True))
 
 
@@ -172,7 +172,7 @@ def num_counted(example: Example) -> int:
 def format_row(
     row: Row, number: int | str, data: DataConfig, hooks: Hooks, fields: Fields | None = None
 ) -> Row:
-    """The row as `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
+    """Return `{"messages": [...]}` or `{"text": ...}`, after `data.columns` and the hook."""
     prepared = prepare_row(row, number, data, hooks)
     shape = shape_row(prepared, number, data)
     if fields is not None:
@@ -181,7 +181,7 @@ def format_row(
 
 
 def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> Row:
-    """The row after `data.columns` and the hook: an object of any of the formats."""
+    """Return the row after `data.columns` and the hook: an object of any of the formats."""
     if data.columns:
         row = _sound(renamed(row, data.columns), number, data)
     if hooks.format_example is not None:
@@ -196,7 +196,7 @@ def prepare_row(row: Row, number: int | str, data: DataConfig, hooks: Hooks) -> 
 
 
 def shape_row(row: Row, number: int | str, data: DataConfig) -> Row:
-    """A prepared row as `{"messages": [...]}` or `{"text": ...}`."""
+    """Return a prepared row as `{"messages": [...]}` or `{"text": ...}`."""
     return _sound(shaped(row, data.format), number, data)
 
 
@@ -224,7 +224,7 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
             wholes = _tokenise_chat(row, number, tokenizer, data)
     if row.get("weight") != 0:
         return wholes
-    return [Example(one.input_ids, [IGNORED] * len(one.input_ids)) for one in wholes]
+    return [Example(example.input_ids, [IGNORED] * len(example.input_ids)) for example in wholes]
 
 
 def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
@@ -235,7 +235,7 @@ def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
 
 @contextmanager
 def _refused(
-    what: str,
+    label: str,
     *,
     remedy: str = "correct or delete the row, or change it in format_example(row); with"
     " data.on_error=skip such rows are left out",
@@ -248,7 +248,7 @@ def _refused(
     except Exception as error:  # A template is a program of the model's author.
         is_jinja = type(error).__module__.startswith("jinja2")
         by = "chat template" if is_jinja else "chat template or tokenizer"
-        message = f"{what} is refused by the model's {by}: {error or type(error).__name__}."
+        message = f"{label} is refused by the model's {by}: {error or type(error).__name__}."
         raise DataError(message, remedy=remedy) from error
 
 
@@ -265,24 +265,26 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
 def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> list[Example]:
     """Find the answers; with `loss_on: all` what is only read: messages with a weight of 0."""
     messages, is_all = row["messages"], data.loss_on == "all"
-    is_read = [one.get("weight") == 0 for one in messages]
-    is_answer = [one["role"] == "assistant" for one in messages]
+    is_read = [token.get("weight") == 0 for token in messages]
+    is_answer = [token["role"] == "assistant" for token in messages]
     learnt = [a and not r for a, r in zip(is_answer, is_read, strict=True)]
     template = Template(tokenizer, row.get("tools"))
-    found = []
-    for chat in laid_out(messages, is_read if is_all else learnt, number, template, whole=is_all):
+    examples = []
+    for chat in laid_out(messages, is_read if is_all else learnt, number, template, as_one=is_all):
         ids, inside = tokens(chat, tokenizer)
-        counts = [not one for one in inside] if is_all else inside
+        counts = [not token for token in inside] if is_all else inside
         if chat.end is not None:
             ids, counts = [*ids, chat.end], [*counts, True]
-        labels = [one if counted else IGNORED for one, counted in zip(ids, counts, strict=True)]
-        found.append(Example(ids, labels))
-    return found
+        labels = [
+            token if has_loss else IGNORED for token, has_loss in zip(ids, counts, strict=True)
+        ]
+        examples.append(Example(ids, labels))
+    return examples
 
 
 def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hooks) -> list[Prompt]:
-    """The part of each chat before its last answer, and that answer. Raises `DataError`."""
-    found = []
+    """Return the part of each chat before its last answer, and that answer. Raises `DataError`."""
+    result = []
     for number, row in enumerate(rows, start=1):
         formatted = format_row(row, number, data, hooks)
         messages = formatted.get("messages")
@@ -297,8 +299,8 @@ def prompts(rows: Iterable[Row], *, tokenizer: Any, data: DataConfig, hooks: Hoo
             text = rendered(tokenizer, messages[:-1], formatted.get("tools"), prompt=True)
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
             reference = _reference(tokenizer, messages, formatted.get("tools"), prompt=text)
-        found.append(Prompt(ids, text, reference, row, number))
-    return found
+        result.append(Prompt(ids, text, reference, row, number))
+    return result
 
 
 def _reference(tokenizer: Any, messages: Sequence[Row], tools: Any, *, prompt: str) -> str:
@@ -307,31 +309,31 @@ def _reference(tokenizer: Any, messages: Sequence[Row], tools: Any, *, prompt: s
     Its content is mostly empty, and no answer is to be compared with that.
     """
     content: str = messages[-1]["content"]
-    whole = rendered(tokenizer, messages, tools) if messages[-1].get("tool_calls") else ""
-    if not whole.startswith(prompt):
+    chat = rendered(tokenizer, messages, tools) if messages[-1].get("tool_calls") else ""
+    if not chat.startswith(prompt):
         return content
-    ids = tokenizer(whole[len(prompt) :], add_special_tokens=False)["input_ids"]
-    written = until_end(ids, answer_ends(tokenizer))
-    return str(tokenizer.decode(written, skip_special_tokens=True)).strip()
+    ids = tokenizer(chat[len(prompt) :], add_special_tokens=False)["input_ids"]
+    answer_ids = until_end(ids, answer_ends(tokenizer))
+    return str(tokenizer.decode(answer_ids, skip_special_tokens=True)).strip()
 
 
 def own_prompts(texts: Sequence[str], *, tokenizer: Any, data: DataConfig) -> list[Prompt]:
-    """Prompts of the config: each as a user's message, or as the beginning of a plain text where
-    the rows are such texts or the tokenizer has no chat template.
+    """Return the config's prompts: each as a user's message, or as the beginning of a plain text
+    where the rows are such texts or the tokenizer has no chat template.
     """
-    found = []
+    result = []
     all_text = all(source.format == "text" for source in data.sources)
     for text in texts:
         with _refused(f"evaluation.prompts: {text!r:.60}", remedy="correct it, or leave it out"):
             if all_text or tokenizer.chat_template is None:
-                whole, ids = text, text_tokens(tokenizer, text)
+                prompt, ids = text, text_tokens(tokenizer, text)
                 if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
                     ids = ids[:-1]  # After it a model begins another text.
             else:
-                whole = rendered(tokenizer, [{"role": "user", "content": text}], prompt=True)
-                ids = tokenizer(whole, add_special_tokens=False)["input_ids"]
-        found.append(Prompt(ids, whole, "", {}))
-    return found
+                prompt = rendered(tokenizer, [{"role": "user", "content": text}], prompt=True)
+                ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        result.append(Prompt(ids, prompt, "", {}))
+    return result
 
 
 @dataclass(frozen=True)
@@ -346,14 +348,14 @@ class Packed:
 
 
 def pack(examples: Sequence[Example], *, max_length: int) -> list[Packed]:
-    """Lay examples into sequences of at most `max_length` as `fit` says."""
+    """Pack examples into sequences of at most `max_length` as `fit` says."""
     sizes = [len(example.input_ids) for example in examples]
     bins = fit(sizes, max_length=max_length)
     return [lay_out([examples[index] for index in members]) for members in bins]
 
 
 def fit(sizes: Sequence[int], *, max_length: int) -> list[list[int]]:
-    """First-fit over the examples' sizes in their order; each stays whole. Returns indices.
+    """Return indices by first-fit over the examples' sizes in their order; each stays whole.
 
     The order inside a pack does not depend on anything but the input, so every rank
     packs alike.
@@ -369,7 +371,7 @@ def fit(sizes: Sequence[int], *, max_length: int) -> list[list[int]]:
         else:
             bins[index].append(example)
             free[index] -= size
-        # Bins too full for any real row are not looked at again: keeps packing near linear.
+        # Bins too full for any real row are skipped from then on: keeps packing near linear.
         while first_open < len(bins) and (free[first_open] < 2 or len(bins) - first_open > 64):
             first_open += 1
     return bins

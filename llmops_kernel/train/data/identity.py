@@ -1,4 +1,4 @@
-"""What the training rows are, kept with each checkpoint: a resumed run must find the same ones.
+"""The identity of the training rows, kept with each checkpoint for a resumed run to check.
 
 A resumed run goes on at the place in the data where the checkpoint was. With other data that is
 another place: it would train on some rows twice and leave others out, without a word.
@@ -37,11 +37,11 @@ class DataIdentity:
     """Writes what the rows are into checkpoints, and compares. Costs nothing before the first."""
 
     def __init__(self, data: Dataset, *, source: str, is_formatted: bool) -> None:
-        """`is_formatted`: by a hook of the user's, which may make another text of a row."""
+        """Identify the rows. `is_formatted`: by a hook, which may make another text of a row."""
         self._data = data
         self._source = source
         self._is_formatted = is_formatted
-        self._known: dict[str, Any] | None = None
+        self._cached_identity: dict[str, Any] | None = None
 
     def write(self, checkpoint: Path) -> None:
         """Add it to a checkpoint that is not marked complete yet. Rank 0 calls it."""
@@ -61,19 +61,19 @@ class DataIdentity:
         changes = from_main(changes)
         if not changes:
             return
-        shown = changes[:_SHOWN]
-        more = [f"{len(changes) - _SHOWN:,} more"] if len(changes) > _SHOWN else []
+        listed = changes[:_SHOWN]
+        omitted = [f"{len(changes) - _SHOWN:,} more"] if len(changes) > _SHOWN else []
         raise DataError(
-            f"The training data is not that of {checkpoint.name}: {'; '.join(shown + more)}."
+            f"The training data is not that of {checkpoint.name}: {'; '.join(listed + omitted)}."
             " A run that resumed would train on some rows twice and leave others out.",
             remedy="put the data back as it was and `llmops retry`, or start from the beginning"
             " with the data as it is: `llmops resubmit`",
         )
 
     def _identity(self) -> dict[str, Any]:
-        if self._known is None:
-            self._known = identity(self._data, is_formatted=self._is_formatted)
-        return self._known
+        if self._cached_identity is None:
+            self._cached_identity = identity(self._data, is_formatted=self._is_formatted)
+        return self._cached_identity
 
 
 def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
     """
     if data.stream is not None:
         walk: Any = data.stream.rows.walk
-        plans = [one.plan for one in getattr(walk, "walks", (walk,))]
+        plans = [source_walk.plan for source_walk in getattr(walk, "walks", (walk,))]
         return {"files": _files(plans), "division": plans[0].division}
     if is_formatted:
         return {"num_rows": data.num_rows}
@@ -110,12 +110,12 @@ def division_of(checkpoint: Path | None) -> int | None:
 
 def _files(plans: Sequence[StreamPlan]) -> dict[str, dict[str, Any]]:
     """Return the files by name, with several sources behind the source's."""
-    named = {
+    files = {
         file.name if len(plans) == 1 else f"{plan.source}: {file.name}": file
         for plan in plans
         for file in plan.files
     }
-    local = [file for file in named.values() if "://" not in file.url]
+    local = [file for file in files.values() if "://" not in file.url]
     is_small = sum(file.size_bytes for file in local) <= _HASHED_BYTES
     return {
         name: {
@@ -123,7 +123,7 @@ def _files(plans: Sequence[StreamPlan]) -> dict[str, dict[str, Any]]:
             "version": file.version,
             "sha256": _sha256(file.url) if is_small and file in local else None,
         }
-        for name, file in named.items()
+        for name, file in files.items()
     }
 
 
@@ -135,28 +135,28 @@ def _sha256(path: str) -> str | None:
         return None
 
 
-def differences(before: Identity, now: Identity, *, source: str) -> list[str]:
-    """Return what has changed, in words; empty: nothing that matters."""
-    if "files" in before and "files" in now:
-        return list(_changed_files(before["files"], now["files"]))
-    if "files" in before or "files" in now:
-        how = "streamed" if "files" in now else "held in memory"
+def differences(recorded: Identity, current: Identity, *, source: str) -> list[str]:
+    """Describe the changes; empty: none that matters."""
+    if "files" in recorded and "files" in current:
+        return list(_changed_files(recorded["files"], current["files"]))
+    if "files" in recorded or "files" in current:
+        how = "streamed" if "files" in current else "held in memory"
         return [f"{source} is {how} now, and was not then"]
-    if "num_rows" in before or "num_rows" in now:
-        were, are = before.get("num_rows"), now.get("num_rows")
+    if "num_rows" in recorded or "num_rows" in current:
+        were, are = recorded.get("num_rows"), current.get("num_rows")
         is_known = were is not None and are is not None
         changed = f"{source} has {are:,} rows and had {were:,}" if is_known and were != are else ""
         return [changed] if changed else []
-    if before["digest"] == now["digest"]:
+    if recorded["digest"] == current["digest"]:
         return []
-    sizes = [_size(one) for one in (before, now)]
+    sizes = [_size(data) for data in (recorded, current)]
     if sizes[0] == sizes[1]:
         return [f"{source} has as many rows and tokens as then, with another content"]
     return [f"{source} gives {sizes[1]} and gave {sizes[0]} then"]
 
 
-def _size(one: Identity) -> str:
-    return f"{counted(one['rows'], 'sequence')} of {counted(one['tokens'], 'token')}"
+def _size(data: Identity) -> str:
+    return f"{counted(data['rows'], 'sequence')} of {counted(data['tokens'], 'token')}"
 
 
 def _changed_files(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

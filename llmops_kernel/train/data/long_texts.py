@@ -1,4 +1,4 @@
-"""What a row is trained on: a text longer than `max_length` in pieces, anything else cut. Pure."""
+"""Split a text longer than `max_length` into pieces, and cut any other row. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of its rows: those that were left out, and fields that are not used."""
+"""Warnings about rows that were left out, and about fields that are not used."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SHOWN = 3
 
 def skipped_warning(source: str, count: int, first: Sequence[str]) -> WarningEvent:
     """Return the warning about rows that were left out; `first`: what is wrong with some."""
-    shown = [text.rstrip(".") for text in first[:SHOWN]]
-    more = f"; and {count - len(shown):,} more" if count > len(shown) else ""
+    listed = [text.rstrip(".") for text in first[:SHOWN]]
+    omitted = f"; and {count - len(listed):,} more" if count > len(listed) else ""
     rows = "1 row" if count == 1 else f"{count:,} rows"
     return WarningEvent(
-        message=f"{rows} of {source} skipped: {'; '.join(shown)}{more}.",
+        message=f"{rows} of {source} skipped: {'; '.join(listed)}{omitted}.",
         remedy="correct these rows, or set data.on_error=stop to fail on the first one",
     )
 
 
 _MOST_SHAPES = 1000
-"""Rows with other fields each are not looked at for columns any more."""
+"""Rows with other fields each are no longer searched for columns."""
 
 
 class Fields:
-    """Counts what is to be said of the fields of rows."""
+    """Counts notes on the fields of rows."""
 
     def __init__(self) -> None:
         self.uses: Counter[Use] = Counter()
@@ -46,37 +46,37 @@ class Fields:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """The columns that are not used, by name."""
+        """Return the columns that are not used, by name."""
         return tuple(sorted({name for names in self._columns.values() for name in names}))
 
 
-def sayable(found: Mapping[Use, int], tokenizer: Any) -> dict[Use, int]:
+def sayable(uses: Mapping[Use, int], tokenizer: Any) -> dict[Use, int]:
     """Return what is true with this tokenizer: most templates know tools; None: of any."""
     template = json.dumps(getattr(tokenizer, "chat_template", None))
 
     def is_read(use: Use) -> bool:
         return use.what == NO_TEMPLATE and (tokenizer is None or use.field in template)
 
-    return {use: count for use, count in found.items() if not is_read(use)}
+    return {use: count for use, count in uses.items() if not is_read(use)}
 
 
-def field_warnings(source: str, found: Mapping[Use, int], tokenizer: Any) -> Iterator[WarningEvent]:
+def field_warnings(source: str, uses: Mapping[Use, int], tokenizer: Any) -> Iterator[WarningEvent]:
     """Yield a warning for each field that is not what a user may think."""
-    for use, count in sorted(sayable(found, tokenizer).items()):
+    for use, count in sorted(sayable(uses, tokenizer).items()):
         yield WarningEvent(
             message=f"{source}: {use.said(count)}.",
             remedy="if that is not meant, change the rows, or read them in format_example(row)",
         )
 
 
-def unused_words(columns: Iterable[str]) -> str:
+def unused_columns_note(columns: Iterable[str]) -> str:
     """Return which columns are not used, as information; empty if all are."""
     names = list(columns)
-    more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
-    return f"columns not used: {', '.join(names[:8])}{more}" if names else ""
+    omitted = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+    return f"columns not used: {', '.join(names[:8])}{omitted}" if names else ""
 
 
-# --- Errors about rows say of which source they are ---
+# --- Source names in errors about rows ---
 
 
 @contextmanager

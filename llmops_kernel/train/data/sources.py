@@ -28,7 +28,7 @@ def load_rows(
     broken: list[str] | None = None,
     nulls: bool = False,
 ) -> list[Row]:
-    """All rows of a source (at most `limit`). Raises `DataError`, with the row's number.
+    """Return all rows of a source (at most `limit`). Raises `DataError`, with the row's number.
 
     With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
     With `nulls` empty values of a CSV are missing ones.
@@ -50,7 +50,7 @@ def open_rows(
     broken: list[str] | None = None,
     nulls: bool = False,
 ) -> Iterator[Row]:
-    """The rows of a source, read as they are asked for. Raises `DataError`.
+    """Return the rows of a source, read as they are needed. Raises `DataError`.
 
     `broken` and `nulls` as in `load_rows`.
     """
@@ -62,9 +62,9 @@ def open_rows(
     if path is not None:
         return _from_folder(path, split) if path.is_dir() else _from_file(path, source, broken)
     if _looks_like_file(source):
-        looked = ", ".join(str(root) for root in roots)
+        searched = ", ".join(str(root) for root in roots)
         raise DataError(
-            f"Data file {source!r} does not exist (looked in {looked}).",
+            f"Data file {source!r} does not exist (looked in {searched}).",
             remedy="check data.train and data.eval; relative paths start at the workspace folder",
         )
     return _from_hub(source, split)
@@ -103,12 +103,12 @@ def _json_rows(lines: Iterable[bytes], source: str, broken: list[str] | None) ->
 
 
 def json_row(line: bytes, number: int | str, source: str) -> Row:
-    """The row of a line of JSON. Raises `DataError` with its number, or where it is."""
+    """Return the row of a line of JSON. Raises `DataError` with its number, or where it is."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        what, remedy = not_json(line, error)
-        raise DataError(f"{source}, row {number}: {what}.", remedy=remedy) from error
+        problem, remedy = not_json(line, error)
+        raise DataError(f"{source}, row {number}: {problem}.", remedy=remedy) from error
     if not isinstance(row, dict):
         raise DataError(
             f"{source}, row {number}: a {type(row).__name__} where an object is needed.",
@@ -155,7 +155,7 @@ def _batch_rows(batch: Any, first: int, source: str, broken: list[str] | None) -
 
 
 def _from_folder(path: Path, split: str) -> Iterator[Row]:
-    """A folder saved by `datasets` (save_to_disk), or one that holds data files."""
+    """Read a folder saved by `datasets` (save_to_disk), or one that holds data files."""
     import datasets
 
     try:
@@ -227,7 +227,7 @@ def _from_url(source: str, broken: list[str] | None) -> Iterator[Row]:
         ) from error
 
 
-# --- tables ---
+# --- Tables ---
 # Training rows of other formats than JSONL and Parquet, of patterns, of folders behind a URL.
 
 

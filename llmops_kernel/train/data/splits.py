@@ -1,4 +1,4 @@
-"""Which files of a folder are a split: by their names, with the rule of the package `datasets`.
+"""Find the files of a split in a folder by their names, by the rule of the package `datasets`.
 
 The rule is that of `datasets` 5.0 (`data_files.py`), so that a folder has the same training rows
 whether it is held in memory or streamed: `data/NAME-00000-of-00001.*`, else folders with the name
@@ -23,7 +23,7 @@ _WORDS = {
 }
 _SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}[^/]*\.[^/]*")
 _BETWEEN = "[-._ 0-9]"
-"""What stands between the words of a name."""
+"""Separators between the words of a name."""
 _GLOB = frozenset("*?[")
 _CARD = "README.md"
 _SAVED, _SAVED_SPLITS = "state.json", "dataset_dict.json"
@@ -57,18 +57,18 @@ def files_of_split(
     """
     if not _is_folder(files, source):
         return list(files)
-    named = _of_card(files, source, roots)
-    if named is None:
-        named = splits_of([file.name for file in files])
-    if not named:
+    by_split = _card_splits(files, source, roots)
+    if by_split is None:
+        by_split = splits_of([file.name for file in files])
+    if not by_split:
         return list(files)
-    if split not in named:
+    if split not in by_split:
         raise DataError(
-            f"{source} has no split {split!r}: by their names its files are {', '.join(named)}.",
+            f"{source} has no split {split!r}: by their names its files are {', '.join(by_split)}.",
             remedy="set data.train_split or data.eval_split to one of these, or name the files by"
             f" a pattern, as {source.rstrip('/')}/*.{files[0].format}",
         )
-    return [file for file in files if file.name in named[split]]
+    return [file for file in files if file.name in by_split[split]]
 
 
 def splits_of(names: Sequence[str]) -> dict[str, list[str]]:
@@ -80,11 +80,11 @@ def splits_of(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _sharded(names: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    shards: dict[str, list[str]] = {}
     for name in names:
         if match := _SHARD.fullmatch(name):
-            found.setdefault(match[1], []).append(name)
-    return found
+            shards.setdefault(match[1], []).append(name)
+    return shards
 
 
 def _by_folders(names: Sequence[str]) -> dict[str, list[str]]:
@@ -100,14 +100,14 @@ def _by_file_names(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _by_words(names: Sequence[str], pattern: str, pieces: slice) -> dict[str, list[str]]:
-    """`pieces`: which of the parts of a path are looked at."""
-    found = {}
+    """Find splits by words. `pieces`: the parts of a path that are compared."""
+    splits = {}
     for split, words in _WORDS.items():
-        known = re.compile(pattern.replace("{word}", f"(?:{'|'.join(words)})"))
-        inside = [name for name in names if any(map(known.search, name.split("/")[pieces]))]
+        matcher = re.compile(pattern.replace("{word}", f"(?:{'|'.join(words)})"))
+        inside = [name for name in names if any(map(matcher.search, name.split("/")[pieces]))]
         if inside:
-            found[split] = inside
-    return found
+            splits[split] = inside
+    return splits
 
 
 def _is_folder(files: Sequence[TableFile], source: str) -> bool:
@@ -117,7 +117,7 @@ def _is_folder(files: Sequence[TableFile], source: str) -> bool:
     return len(files) != 1 or files[0].name.rpartition("/")[2] != last
 
 
-def _of_card(
+def _card_splits(
     files: Sequence[TableFile], source: str, roots: Sequence[Path]
 ) -> Mapping[str, list[str]] | None:
     """Return the splits that a folder's README.md names, as `datasets` reads them.
@@ -133,7 +133,7 @@ def _of_card(
     import datasets
 
     try:
-        named = datasets.load_dataset_builder(str(folder)).config.data_files or {}
+        by_split = datasets.load_dataset_builder(str(folder)).config.data_files or {}
     except (OSError, ValueError) as error:
         raise DataError(
             f"{source}/{_CARD} does not say which files are a split: {error}",
@@ -141,8 +141,8 @@ def _of_card(
         ) from error
     paths = {str(Path(file.url).resolve()): file.name for file in files}
     return {
-        str(split): [paths[place] for place in map(_resolved, found) if place in paths]
-        for split, found in named.items()
+        str(split): [paths[place] for place in map(_resolved, files_) if place in paths]
+        for split, files_ in by_split.items()
     }
 
 

@@ -46,16 +46,16 @@ class TokenCache:
         self._folder, self._limit = cache / "tokens", limit_bytes
 
     def read(self, key: str) -> Tokenised | None:
-        """The rows of a key; None where there are none or they cannot be read."""
+        """Return the rows of a key; None where there are none or they cannot be read."""
         path = self._path(key)
         try:
             # Not as a path: numpy leaves the file open when it is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                found = _from_arrays(arrays)
+                rows = _from_arrays(arrays)
             os.utime(path)
         except Exception:  # An archive with wrong bytes raises many unrelated types.
             return None
-        return found
+        return rows
 
     def write(self, key: str, rows: Tokenised) -> None:
         """Keep the rows. A disk that is full or read-only costs the next run time, nothing else."""
@@ -97,10 +97,10 @@ class KeyOf:
             "long_texts": data.long_texts,
             "on_error": data.on_error,
         }
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
 
     def key(self) -> str | None:
-        """None where the rows are not to be kept: other sources than a file, or a small one."""
+        """Return the key; None where rows are not kept: no file, or a small one."""
         if self._path is None or self._stamp is None or self._stamp[0] < _WORTH_BYTES:
             return None
         tokenizer = fingerprint(self._tokenizer)
@@ -111,11 +111,11 @@ class KeyOf:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             return None  # Whoever reads the rows reports it.
-        whole = {**self._rest, "content": content, "tokenizer": tokenizer, "code": _code()}
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        facts = {**self._rest, "content": content, "tokenizer": tokenizer, "code": _code()}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def key_of(self, formatted: Iterable[Row | DataError], unreadable: Sequence[str]) -> str | None:
-        """The key of rows as a hook has formatted them: which code did it does not matter.
+        """Return the key of rows as a hook has formatted them: which code did it does not matter.
 
         `unreadable`: what is wrong with those that no hook was called for.
 
@@ -134,15 +134,15 @@ class KeyOf:
         tokenizer = fingerprint(self._tokenizer) if size >= _WORTH_BYTES else None
         if tokenizer is None:
             return None
-        whole = {**self._rest, "rows": sha.hexdigest(), "unreadable": list(unreadable)}
-        whole |= {"tokenizer": tokenizer, "code": _code()}
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        facts = {**self._rest, "rows": sha.hexdigest(), "unreadable": list(unreadable)}
+        facts |= {"tokenizer": tokenizer, "code": _code()}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def unchanged(self) -> bool:
-        """Whether the file is still the one whose key was asked for."""
-        return self._stamp is not None and self._look() == self._stamp
+        """Return whether the file is still the one whose key was asked for."""
+        return self._stamp is not None and self._read_stamp() == self._stamp
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read_stamp(self) -> tuple[int, int, int] | None:
         if self._path is None:
             return None
         try:
@@ -153,7 +153,7 @@ class KeyOf:
 
 
 def fingerprint(tokenizer: Any) -> str | None:
-    """What decides a tokenizer's answers; None for one in Python, whose code may do anything."""
+    """Return a hash of a tokenizer's rules; None for one in Python, whose code may do anything."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
@@ -180,7 +180,7 @@ def code_files() -> list[Path]:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """The code that makes tokens from rows, and the versions of what it calls."""
+    """Return a hash of the code that makes tokens from rows, and of its libraries' versions."""
     import pyarrow
     import tokenizers
     import transformers
@@ -239,6 +239,6 @@ def _from_arrays(arrays: Any) -> Tokenised:
         num_apart=int(facts["num_apart"]),
         num_chats=int(facts["num_chats"]),
         is_kept=True,
-        uses={Use(name, what): int(count) for name, what, count in facts["uses"]},
+        uses={Use(name, use): int(count) for name, use, count in facts["uses"]},
         unused=tuple(facts["unused"]),
     )

@@ -42,22 +42,22 @@ class RowCount:
         unit: str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`total`: rows of this worker; all workers have about as many."""
+        """Count rows. `total`: rows of this worker; all workers have about as many."""
         if context.world_size > 1:
             unit = f"{unit} of the first of {context.world_size} workers"
         self._context, self._total, self._unit = context, total, unit
         self._done, self._clock = 0, clock
-        self._begun_s = self._told_s = clock()
+        self._begun_s = self._reported_s = clock()
         self._tell(self._begun_s)
 
     def add(self, rows: int) -> None:
         self._done += rows
         now_s = self._clock()
-        if now_s - self._told_s >= _COUNT_EVERY_S:
+        if now_s - self._reported_s >= _COUNT_EVERY_S:
             self._tell(now_s)
 
     def _tell(self, now_s: float) -> None:
-        self._told_s = now_s
+        self._reported_s = now_s
         seconds = now_s - self._begun_s
         rate = {"per_second": self._done / seconds} if self._done and seconds > 0 else {}
         self._context.emit(
@@ -92,10 +92,10 @@ class Evaluator:
         with torch.no_grad(), self.accelerator.autocast():
             loss = self._loss(bare)
             metrics = {} if loss is None else {"eval_loss": loss}
-            asked = [*self.prompts, *self.own_prompts]
-            asked_s = time.perf_counter()
-            answers = self._generate(bare, asked) if asked else []
-            answers_s = time.perf_counter() - asked_s if asked else None
+            prompts = [*self.prompts, *self.own_prompts]
+            begin_answers_s = time.perf_counter()
+            answers = self._generate(bare, prompts) if prompts else []
+            answers_s = time.perf_counter() - begin_answers_s if prompts else None
         bare.train(was_training)
         metrics.update(self._measure(answers[: len(self.prompts)]))
         self.context.emit(
@@ -105,7 +105,7 @@ class Evaluator:
                 num_rows=len(self.prompts) or len(self.examples),
                 duration_s=time.perf_counter() - begin,
                 answers_s=answers_s,
-                samples=self._samples(asked, answers),
+                samples=self._samples(prompts, answers),
             )
         )
         self.context.emit(PhaseEvent(name="evaluate", state="end"))
@@ -115,7 +115,7 @@ class Evaluator:
         """Return the mean loss of a token; None if no token counts. NaN means a broken model."""
         totals = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
         shares = self._share(self.examples)
-        counted = RowCount(self.context, total=sum(map(len, shares)), unit="rows")
+        progress = RowCount(self.context, total=sum(map(len, shares)), unit="rows")
         for rows in shares:
             batch = {
                 name: value.to(self.accelerator.device)
@@ -126,13 +126,13 @@ class Evaluator:
             if rows:
                 totals[0] += loss
                 totals[1] += labelled
-            counted.add(len(rows))
+            progress.add(len(rows))
         if _distributed():
             dist.all_reduce(totals)
         return float(totals[0] / totals[1]) if totals[1] > 0 else None
 
     def _share(self, items: Sequence[Any]) -> list[Sequence[Any]]:
-        """Batches of this worker; every worker gets the same number (the last may be empty).
+        """Return batches of this worker; every worker gets the same number (the last may be empty).
 
         Equal numbers matter under ZeRO-3, where each forward pass is a collective.
         """
@@ -142,17 +142,17 @@ class Evaluator:
         largest = -(-len(items) // context.world_size)
         return [mine[i : i + size] for i in range(0, largest, size)]
 
-    def _generate(self, model: Any, asked: Sequence[Prompt]) -> list[tuple[int, str]]:
+    def _generate(self, model: Any, prompts: Sequence[Prompt]) -> list[tuple[int, str]]:
         """Return (index of the prompt, answer) for all workers' prompts, by index."""
         # Longest first: rows of a batch are of like length, so little is padding.
-        order = sorted(range(len(asked)), key=lambda i: -len(asked[i].input_ids))
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].input_ids))
         mine: list[tuple[int, str]] = []
         shares = self._share(order)
-        counted = RowCount(self.context, total=sum(map(len, shares)), unit="answers")
+        progress = RowCount(self.context, total=sum(map(len, shares)), unit="answers")
         for indices in shares:
-            texts = self._answers(model, [asked[i] for i in indices or order[:1]])
+            texts = self._answers(model, [prompts[i] for i in indices or order[:1]])
             mine += list(zip(indices, texts, strict=False))
-            counted.add(len(indices))
+            progress.add(len(indices))
         if not _distributed():
             return sorted(mine)
         gathered: list[Any] = [None] * self.context.world_size
@@ -188,35 +188,37 @@ class Evaluator:
         if hook is None or not answers or not self.context.is_main:
             return {}
         prompts = [self.prompts[index] for index, _ in answers]
-        measured = call(
+        metrics = call(
             hook,
             [text for _, text in answers],
             [prompt.reference for prompt in prompts],
             [prompt.row for prompt in prompts],
         )
         try:
-            return {str(name): float(value) for name, value in measured.items()}
+            return {str(name): float(value) for name, value in metrics.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise HookError(
-                f"compute_metrics returned {measured!r:.80}, not a dict of numbers.",
+                f"compute_metrics returned {metrics!r:.80}, not a dict of numbers.",
                 remedy='return for example {"accuracy": 0.5}',
             ) from error
 
     def _samples(
-        self, asked: Sequence[Prompt], answers: Sequence[tuple[int, str]]
+        self, prompts: Sequence[Prompt], answers: Sequence[tuple[int, str]]
     ) -> tuple[dict[str, str], ...]:
         """Return the answers that are journalled, on the rank that journals them."""
         if not self.context.is_main:
             return ()
-        return self._unrepeated.new(kept_samples(asked, answers, self._kept(), self.hooks))
+        return self._unrepeated.new(
+            select_samples(prompts, answers, self._sampled_rows(), self.hooks)
+        )
 
-    def _kept(self) -> dict[int, str]:
+    def _sampled_rows(self) -> dict[int, str]:
         """Return the names of the rows whose answers are kept, by their index."""
         rows = spread(len(self.prompts), self.config.evaluation.samples)
-        own = range(len(self.own_prompts))
+        config_prompts = range(len(self.own_prompts))
         return {
             **{index: f"{self.prompts[index].number}" for index in rows},
-            **{len(self.prompts) + index: f"prompt {index + 1}" for index in own},
+            **{len(self.prompts) + index: f"prompt {index + 1}" for index in config_prompts},
         }
 
 
@@ -231,15 +233,19 @@ def summed_loss(
     logits has flat labels, see `collate.at_labels`.
     """
     if KEPT in batch:
-        logits, wanted = model(**batch).logits[:-1].float(), labels[1:]
-        return F.cross_entropy(logits, wanted, reduction="sum"), len(wanted)
-    kept = _num_logits(model, labels)
-    logits = model(**batch, **({"logits_to_keep": kept} if kept else {})).logits[:, :-1].float()
-    wanted = labels[:, labels.shape[1] - logits.shape[1] :]
-    loss = F.cross_entropy(
-        logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED, reduction="sum"
+        logits, targets = model(**batch).logits[:-1].float(), labels[1:]
+        return F.cross_entropy(logits, targets, reduction="sum"), len(targets)
+    num_logits = _num_logits(model, labels)
+    logits = (
+        model(**batch, **({"logits_to_keep": num_logits} if num_logits else {}))
+        .logits[:, :-1]
+        .float()
     )
-    return loss, int((wanted != IGNORED).sum())
+    targets = labels[:, labels.shape[1] - logits.shape[1] :]
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+    return loss, int((targets != IGNORED).sum())
 
 
 def _num_logits(model: Any, labels: torch.Tensor) -> int:
@@ -256,52 +262,52 @@ def _distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-# --- Which answers an evaluation keeps, and how much of each ---
+# --- Samples of an evaluation ---
 
 
 _MOST_CHARACTERS = 4_000
 _ALL_CHARACTERS = 96_000
-"""Of all texts of one evaluation: they are one line of the journal, which is read whole."""
+"""Characters of all texts of one evaluation: they are one line of the journal, read whole."""
 
 _TEXTS = ("row", "prompt", "prediction", "reference")
 _WHY_TAKEN = "is already a column of the samples"
 _MOST_METRICS, _MOST_ERROR = 20, 200
 
 
-def spread(number: int, wanted: int) -> list[int]:
-    """Return `wanted` of the indices 0..number-1 (all, if there are fewer), evenly spread.
+def spread(number: int, count: int) -> list[int]:
+    """Return `count` of the indices 0..number-1 (all, if there are fewer), evenly spread.
 
     The same for each evaluation, so that a row can be followed from the first to the last.
     """
-    if wanted >= number:
+    if count >= number:
         return list(range(number))
-    return [index * number // wanted for index in range(wanted)]
+    return [index * number // count for index in range(count)]
 
 
-def kept_samples(
+def select_samples(
     prompts: Sequence[Prompt],
     answers: Sequence[tuple[int, str]],
-    kept: Mapping[int, str],
+    names: Mapping[int, str],
     hooks: Hooks,
 ) -> tuple[dict[str, str], ...]:
-    """Return prompt, prediction, reference and metrics of the rows in `kept`.
+    """Return prompt, prediction, reference and metrics of the rows in `names`.
 
-    `kept` names each index.
+    `names` names each index.
     """
-    most = min(_MOST_CHARACTERS, _ALL_CHARACTERS // (3 * max(1, len(kept))))
+    most = min(_MOST_CHARACTERS, _ALL_CHARACTERS // (3 * max(1, len(names))))
     return tuple(
         {
-            "row": kept[index],
+            "row": names[index],
             **_texts(prompts[index], text, most),
-            **_metrics(prompts[index], text, kept[index], hooks),
+            **_metrics(prompts[index], text, names[index], hooks),
         }
         for index, text in answers
-        if index in kept
+        if index in names
     )
 
 
 def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, str]:
-    """Return what `score_row` says of an answer; without it, whether it is the reference.
+    """Return the metrics of `score_row` for an answer; without it, whether it is the reference.
 
     A hook that fails is reported here and does not end the training: it may have been written for
     the rows of another table.
@@ -311,12 +317,12 @@ def _metrics(prompt: Prompt, answer: str, name: str, hooks: Hooks) -> dict[str, 
     if hooks.score_row is None:
         return {"exact_match": f"{int(answer.strip() == prompt.reference.strip())}"}
     try:
-        found = call(hooks.score_row, answer, prompt.reference, prompt.row, where=f"row {name}")
-        numbers = hook_numbers(found, hook="score_row", taken=_TEXTS, why_taken=_WHY_TAKEN)
+        score = call(hooks.score_row, answer, prompt.reference, prompt.row, where=f"row {name}")
+        numbers = hook_numbers(score, hook="score_row", reserved=_TEXTS, why_reserved=_WHY_TAKEN)
     except HookError as error:
         return {"score_row": shortened(error.message, _MOST_ERROR)}
-    shown = list(numbers.items())[:_MOST_METRICS]
-    return {key: "–" if value is None else f"{value:.4g}" for key, value in shown}
+    listed = list(numbers.items())[:_MOST_METRICS]
+    return {key: "–" if value is None else f"{value:.4g}" for key, value in listed}
 
 
 def _texts(prompt: Prompt, answer: str, most: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which attention kernel computes, as far as PyTorch and the packages say before it does.
+"""Names of the attention kernels, as far as PyTorch and the packages tell before they run.
 
 Private: `torch._fused_sdp_choice` (checked on PyTorch 2.13), with which PyTorch itself chooses.
 Where it is missing, the words leave its answer out.
@@ -21,7 +21,7 @@ _FUSED = ("flash", "memory efficient", "cuDNN")
 """Keep no probabilities: the backward pass computes them once more from queries and keys."""
 
 
-def kernel_words(model: Any, names: str, dtype: str, device: torch.device) -> str:
+def describe_kernels(model: Any, names: str, dtype: str, device: torch.device) -> str:
     """Return the kernels of the layers, with what PyTorch would choose for `sdpa`.
 
     `names`: what the layers' configs say, such as `sdpa`. PyTorch chooses at each call, by shape
@@ -31,10 +31,10 @@ def kernel_words(model: Any, names: str, dtype: str, device: torch.device) -> st
         return f"{names} ({_installed(_PACKAGES[names])})"
     if names != "sdpa":
         return names
-    chosen = sdpa_choices(_config(model), getattr(torch, dtype), device)
-    if chosen is None:
+    choices = sdpa_choices(_config(model), getattr(torch, dtype), device)
+    if choices is None:
         return "sdpa"
-    plain, masked = chosen
+    plain, masked = choices
     return f"sdpa ({plain})" if plain == masked else f"sdpa ({plain}; {masked} with a mask)"
 
 
@@ -44,12 +44,12 @@ def kernels(model: Any, names: str, dtype: str, device: torch.device) -> Kernels
         return EAGER
     if names in _PACKAGES:
         return Kernels(*[Kernel("own", recomputes=True)] * 2)
-    chosen = None
+    choices = None
     if names == "sdpa":
-        chosen = sdpa_choices(_config(model), getattr(torch, dtype), device)
-    if chosen is None or not set(chosen) <= {"math", *_FUSED}:
+        choices = sdpa_choices(_config(model), getattr(torch, dtype), device)
+    if choices is None or not set(choices) <= {"math", *_FUSED}:
         return None
-    plain, masked = (name in _FUSED for name in chosen)
+    plain, masked = (name in _FUSED for name in choices)
     # PyTorch's math kernel and each kernel with a mask compute the whole square.
     return Kernels(
         plain=Kernel("earlier" if plain else "square", recomputes=plain),
@@ -72,8 +72,8 @@ def sdpa_choices(config: Any, dtype: torch.dtype, device: torch.device) -> tuple
     shape = (1, heads, _LENGTH, size)
     query = torch.empty(shape, dtype=dtype, device=device, requires_grad=True)
     mask = torch.ones(1, 1, _LENGTH, _LENGTH, dtype=torch.bool, device=device)
-    found = (getattr(settings, name, None) for name in ("attention_dropout", "attn_pdrop"))
-    dropout = max(float(one or 0.0) for one in found)
+    rates = (getattr(settings, name, None) for name in ("attention_dropout", "attn_pdrop"))
+    dropout = max(float(rate or 0.0) for rate in rates)
     try:
         plain = choose(query, query, query, None, dropout, True)
         masked = choose(query, query, query, mask, dropout, False)

@@ -1,4 +1,4 @@
-"""What a worker computes on, and how fast that could be."""
+"""The device of a worker, and its peak."""
 
 from __future__ import annotations
 
@@ -79,16 +79,20 @@ def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> De
     if not use_gpu:
         peak, source = measured_cpu_peak(name, dtype, cache_root)
         return Device(name, peak, source)
-    return of_accelerator(name, "tf32" if dtype == "float32" and uses_tf32() else dtype)
+    return datasheet_peak(name, "tf32" if dtype == "float32" and uses_tf32() else dtype)
 
 
-def of_accelerator(name: str, dtype: str) -> Device:
+def datasheet_peak(name: str, dtype: str) -> Device:
     """Return the peak of a datasheet; `dtype` may be `tf32`."""
-    found = accelerators.find(name)
-    known = accelerators.peak_flops(name, dtype)
+    accelerator = accelerators.find(name)
+    peak = accelerators.peak_flops(name, dtype)
     kind = "datasheet, TF32" if dtype == "tf32" else "datasheet"
-    source = f"{kind}: {found.source}" if found and known else f"{name} with {dtype} is not listed"
-    return Device(name, known, source)
+    source = (
+        f"{kind}: {accelerator.source}"
+        if accelerator and peak
+        else f"{name} with {dtype} is not listed"
+    )
+    return Device(name, peak, source)
 
 
 def uses_tf32() -> bool:
@@ -106,13 +110,13 @@ def measured_cpu_peak(name: str, dtype: str, root: Path | None) -> tuple[float |
     its products are slower than the processor, and an MFU against them would be too high.
     """
     threads = torch.get_num_threads()
-    kept, key = PeakFile(root), peak_key(name, dtype)
-    peak = kept.get(key)
+    peaks, key = PeakFile(root), peak_key(name, dtype)
+    peak = peaks.get(key)
     if peak is None:
-        measured = measure(getattr(torch, dtype))
-        if measured is None:
+        new_peak = measure(getattr(torch, dtype))
+        if new_peak is None:
             return None, "not measured: other processes are using the CPU"
-        peak = kept.add(key, measured)
+        peak = peaks.add(key, new_peak)
     return peak, f"measured: best of {dtype} matrix products on this node, {threads} threads"
 
 
@@ -121,12 +125,12 @@ def raise_cpu_peak(dtype: str, root: Path | None) -> float | None:
 
     Returns what is kept now, also by other runs since; None without any.
     """
-    kept, key = PeakFile(root), peak_key(cpu_name(), dtype)
-    if not kept.is_settled(key):
-        measured = measure(getattr(torch, dtype), budget_s=RAISE_BUDGET_S)
-        if measured is not None:
-            return kept.add(key, measured)
-    return kept.get(key)
+    peaks, key = PeakFile(root), peak_key(cpu_name(), dtype)
+    if not peaks.is_settled(key):
+        new_peak = measure(getattr(torch, dtype), budget_s=RAISE_BUDGET_S)
+        if new_peak is not None:
+            return peaks.add(key, new_peak)
+    return peaks.get(key)
 
 
 def forget_cpu_peak(dtype: str, root: Path | None) -> None:
@@ -134,7 +138,7 @@ def forget_cpu_peak(dtype: str, root: Path | None) -> None:
     PeakFile(root).remove(peak_key(cpu_name(), dtype))
 
 
-# --- cpu peak ---
+# --- Peak of the CPU ---
 # The peak of a CPU: the best rate of large matrix products, measured while the machine is idle.
 #
 # A product that other processes interrupt says little about the processor. The processor time of
@@ -168,11 +172,11 @@ class Sample:
     """Equal matrix products one after another."""
 
     flops: float
-    """Of one product; a multiply-add counts as two, as in datasheets."""
+    """FLOPs of one product; a multiply-add counts as two, as in datasheets."""
     quickest_s: float
     """Wall time of the quickest product."""
     wall_s: float
-    """Of all products."""
+    """Seconds of all products."""
     cpu_s: float
     """Processor time of all threads of this process in that time."""
 
@@ -261,22 +265,22 @@ class PeakFile:
         """Keep an idle measurement where it is higher than what is kept; return the highest."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(self._file) + ".lock"):
-            known = self._read()
-            highest, times = known.get(key, (0.0, 0))
-            known[key] = (max(highest, peak), times + 1)
-            self._write(known)
-        return known[key][0]
+            peaks = self._read()
+            highest, times = peaks.get(key, (0.0, 0))
+            peaks[key] = (max(highest, peak), times + 1)
+            self._write(peaks)
+        return peaks[key][0]
 
     def remove(self, key: str) -> None:
         """Forget a peak that a run has exceeded."""
         with FileLock(str(self._file) + ".lock"):
-            known = self._read()
-            if known.pop(key, None) is not None:
-                self._write(known)
+            peaks = self._read()
+            if peaks.pop(key, None) is not None:
+                self._write(peaks)
 
-    def _write(self, known: dict[str, tuple[float, int]]) -> None:
+    def _write(self, peaks: dict[str, tuple[float, int]]) -> None:
         scratch = self._file.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(known, indent=1))
+        scratch.write_text(json.dumps(peaks, indent=1))
         scratch.replace(self._file)
 
     def _read(self) -> dict[str, tuple[float, int]]:

@@ -41,22 +41,24 @@ class ExpertCounts:
 
     def _counter(self, index: int) -> Any:
         def count(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
-            chosen = _chosen((*args, *kwargs.values())) if module.training else None
-            if chosen is None:
+            indices = _chosen((*args, *kwargs.values())) if module.training else None
+            if indices is None:
                 return
             # One more place: where experts are spread over devices, it stands for those elsewhere.
-            found = self._counts[index]
-            if found is None:
-                found = torch.zeros(self._sizes[index] + 1, dtype=torch.int64, device=chosen.device)
-                self._counts[index] = found
-            found.scatter_add_(0, chosen.reshape(-1).long(), self._weights(chosen))
+            counts = self._counts[index]
+            if counts is None:
+                counts = torch.zeros(
+                    self._sizes[index] + 1, dtype=torch.int64, device=indices.device
+                )
+                self._counts[index] = counts
+            counts.scatter_add_(0, indices.reshape(-1).long(), self._weights(indices))
 
         return count
 
-    def _weights(self, chosen: torch.Tensor) -> torch.Tensor:
+    def _weights(self, indices: torch.Tensor) -> torch.Tensor:
         """Return 1 for each choice of a token, 0 for those of padding."""
-        ones = torch.ones_like(chosen, dtype=torch.int64)
-        if self._mask is not None and self._mask.numel() == chosen.shape[0]:
+        ones = torch.ones_like(indices, dtype=torch.int64)
+        if self._mask is not None and self._mask.numel() == indices.shape[0]:
             ones = ones * self._mask.reshape(-1, 1).to(ones)
         return ones.reshape(-1)
 
@@ -80,14 +82,18 @@ def _experts(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for path, module in network.named_modules():
         count = getattr(module, "num_experts", None)
         if isinstance(count, int) and count > 1:
-            own = [shape_of(one) for one in module.parameters(recurse=False)]
-            if any(len(shape) == 3 and shape[0] == count for shape in own):
+            shapes = [shape_of(parameter) for parameter in module.parameters(recurse=False)]
+            if any(len(shape) == 3 and shape[0] == count for shape in shapes):
                 yield path, module
 
 
 def _chosen(tensors: tuple[Any, ...]) -> torch.Tensor | None:
     """Return the indices of the experts, (tokens, experts a token), among a call's arguments."""
-    for one in tensors:
-        if isinstance(one, torch.Tensor) and one.ndim == 2 and not one.dtype.is_floating_point:
-            return one
+    for tensor in tensors:
+        if (
+            isinstance(tensor, torch.Tensor)
+            and tensor.ndim == 2
+            and not tensor.dtype.is_floating_point
+        ):
+            return tensor
     return None

@@ -15,25 +15,25 @@ from llmops_kernel.train.measure.twin import Recorder, Twin, Use, attention_modu
 
 TOLERANCE = 0.005
 LENGTHS = (512, 2048)
-"""Of the sequences that both counts are made of; the longer one has enough attention to see it."""
+"""Lengths of the sequences that both counts are made of; the longer shows enough attention."""
 
 
 @dataclass(frozen=True)
 class Count:
     work: ModelWork
-    counted: float
+    by_modules: float
     """FLOPs of a sequence by the modules, at the length where the counts differ most."""
     executed: float
-    """The same by PyTorch's FlopCounterMode."""
+    """FLOPs by PyTorch's FlopCounterMode."""
 
     @property
     def agrees(self) -> bool:
-        return abs(self.counted - self.executed) <= TOLERANCE * self.executed
+        return abs(self.by_modules - self.executed) <= TOLERANCE * self.executed
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """One forward and backward pass over a sequence."""
+    """A forward and backward pass over a sequence."""
 
     length: int
     recorder: Recorder
@@ -49,16 +49,20 @@ def count_work(twin: Twin, *, checkpointing: bool = False) -> Count:
     uses = _per_token(short, long)
     attention = attention_work(twin, long.recorder)
     head = _head_path(twin.module)
-    own = _work(uses, [one for one, _ in attention], head)
+    kept_work = _work(uses, [work for work, _ in attention], head)
     weighted = _work(
         [_times(twin, use) for use in uses],
-        [one for one, windows in attention for one in (replace(one, window=w) for w in windows)],
+        [
+            work
+            for work, windows in attention
+            for work in (replace(work, window=w) for w in windows)
+        ],
         head,
     )
     if checkpointing:
         weighted = _with_recomputation(twin, weighted, (short, long))
-    counted, executed = _worst(own, uses, short, long)
-    return Count(weighted, counted, executed)
+    by_modules, executed = _worst(kept_work, uses, short, long)
+    return Count(weighted, by_modules, executed)
 
 
 def _run(model: nn.Module, length: int) -> _Pass:
@@ -88,12 +92,12 @@ def _per_token(short: _Pass, long: _Pass) -> list[Use]:
         before[use.path, calls[use.path]] = use.rows
         calls[use.path] += 1
     calls.clear()
-    found = []
+    per_token = []
     for use in long.recorder.uses:
         rows = use.rows - before.get((use.path, calls[use.path]), 0.0)
         calls[use.path] += 1
-        found.append(replace(use, rows=rows / (long.length - short.length)))
-    return found
+        per_token.append(replace(use, rows=rows / (long.length - short.length)))
+    return per_token
 
 
 def _times(twin: Twin, use: Use) -> Use:
@@ -126,20 +130,22 @@ def _work(uses: list[Use], attention: list[Any], head: str | None) -> ModelWork:
     )
 
 
-def _worst(own: ModelWork, uses: list[Use], short: _Pass, long: _Pass) -> tuple[float, float]:
+def _worst(kept_work: ModelWork, uses: list[Use], short: _Pass, long: _Pass) -> tuple[float, float]:
     """Return both counts where they differ most.
 
     With work that is done once a pass (DoRA's norms) what counts is their growth with the length.
     """
     unseen = 2.0 * sum((use.weights + use.backward) * use.rows for use in uses if not use.executed)
-    counted = [
-        required_flops(own, tokens=one.length, sum_squared_lengths=one.length**2, causal=False)
-        - unseen * one.length
-        for one in (short, long)
+    by_modules = [
+        required_flops(
+            kept_work, tokens=pass_.length, sum_squared_lengths=pass_.length**2, causal=False
+        )
+        - unseen * pass_.length
+        for pass_ in (short, long)
     ]
-    pairs = [(counted[0], short.executed), (counted[1], long.executed)]
+    pairs = [(by_modules[0], short.executed), (by_modules[1], long.executed)]
     if any(use.rows == 0 for use in uses):
-        pairs = [(counted[1] - counted[0], long.executed - short.executed)]
+        pairs = [(by_modules[1] - by_modules[0], long.executed - short.executed)]
     return max(pairs, key=lambda pair: abs(pair[0] - pair[1]) / max(pair[1], 1.0))
 
 
@@ -153,15 +159,15 @@ def _with_recomputation(twin: Twin, weighted: ModelWork, plain: tuple[_Pass, _Pa
     enable = getattr(twin.module, "activation_checkpointing_enable", None)
     if enable is None:
         return weighted
-    before = [one.executed + _of_the_rest(twin, one) for one in plain]
+    before = [pass_.executed + _other_layers_flops(twin, pass_) for pass_ in plain]
     enable({"use_reentrant": False})
-    again = [_run(twin.module, one.length) for one in plain]
-    after = [one.executed + _of_the_rest(twin, one) for one in again]
-    more = [with_it - without for with_it, without in zip(after, before, strict=True)]
-    short, long = (one.length for one in plain)
-    by_pair = (more[1] / long - more[0] / short) / (long - short)
-    by_token = more[0] / short - by_pair * short
-    pairs = 2.0 * sum(one.forward for one in weighted.attention)
+    again = [_run(twin.module, pass_.length) for pass_ in plain]
+    after = [pass_.executed + _other_layers_flops(twin, pass_) for pass_ in again]
+    added = [with_it - without for with_it, without in zip(after, before, strict=True)]
+    short, long = (pass_.length for pass_ in plain)
+    by_pair = (added[1] / long - added[0] / short) / (long - short)
+    by_token = added[0] / short - by_pair * short
+    pairs = 2.0 * sum(pass_.forward for pass_ in weighted.attention)
     return replace(
         weighted,
         recomputed=by_token / 2,
@@ -169,17 +175,17 @@ def _with_recomputation(twin: Twin, weighted: ModelWork, plain: tuple[_Pass, _Pa
     )
 
 
-def _of_the_rest(twin: Twin, known: _Pass) -> float:
+def _other_layers_flops(twin: Twin, pass_: _Pass) -> float:
     """Return what the layers would execute that the twin has not: of each kind one more is run."""
-    found = 0.0
+    flops = 0.0
     for index, alike in enumerate(twin.represents):
         if len(alike) > 1:
             layers: Any = twin.module.get_submodule(twin.layer_path)
             layers.insert(index, layers[index])
-            more = _run(twin.module, known.length).executed - known.executed
+            added = _run(twin.module, pass_.length).executed - pass_.executed
             del layers[index]
-            found += (len(alike) - 1) * more
-    return found
+            flops += (len(alike) - 1) * added
+    return flops
 
 
 # --- Widths, windows and gradients of each layer's attention ---
@@ -200,15 +206,15 @@ def attention_work(twin: Twin, recorder: Recorder) -> list[tuple[AttentionWork, 
     if not twin.layer_path:
         raise UncountableError("no list of layers with attention was found")
     config = _text_config(twin.module)
-    found = []
+    work = []
     layers: Any = twin.module.get_submodule(twin.layer_path)
     for layer, indices in zip(enumerate(layers), twin.represents, strict=True):
         index, module = layer
         windows = tuple(_window(config, number) for number in indices)
         for path, attention in attention_modules(module).items():
             full_path = f"{twin.layer_path}.{index}.{path}"
-            found.append((_of_layer(attention, config, full_path, recorder), windows))
-    return found
+            work.append((_layer_attention(attention, config, full_path, recorder), windows))
+    return work
 
 
 def _text_config(model: Any) -> Any:
@@ -218,7 +224,9 @@ def _text_config(model: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _of_layer(module: nn.Module, config: Any, path: str, recorder: Recorder) -> AttentionWork:
+def _layer_attention(
+    module: nn.Module, config: Any, path: str, recorder: Recorder
+) -> AttentionWork:
     keys, values = _widths(module, config)
     by_keys, by_values = _gradients(path, recorder)
     return AttentionWork(None, keys, values, key_gradients=by_keys, value_gradients=by_values)

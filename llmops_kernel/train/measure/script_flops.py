@@ -18,7 +18,7 @@ from llmops_kernel.train.measure.step_flops import WorkFile, work_key
 from llmops_kernel.train.measure.twin import make_twin
 
 _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
-"""Of others it is not known whether a token looks at later ones."""
+"""Suffixes of language models; whether a token of another model looks at later ones is unknown."""
 _LIBRARIES = ("torch.", "transformers.", "peft.")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -41,8 +41,8 @@ def script_flops(model: nn.Module, *, cache: Path | None) -> Callable[[int, floa
 
 def _counted(model: nn.Module, cache: Path | None) -> ModelWork | None:
     file = WorkFile(work_key(model, checkpointing=False), cache)
-    if (known := file.read()) is not None:
-        return known
+    if (cached := file.read()) is not None:
+        return cached
     count = count_work(make_twin(model))
     if not count.agrees:
         return None
@@ -55,7 +55,10 @@ def _is_safe(model: Any) -> bool:
     if not type(base).__name__.endswith(_LANGUAGE_MODELS) or hasattr(base, "hf_device_map"):
         return False
     # Weights of FSDP and ZeRO-3: the copy's hooks would wait for the other workers.
-    if any(hasattr(one, "device_mesh") or hasattr(one, "ds_id") for one in model.parameters()):
+    if any(
+        hasattr(parameter, "device_mesh") or hasattr(parameter, "ds_id")
+        for parameter in model.parameters()
+    ):
         return False
     return all(
         str(getattr(hook, "__module__", "")).startswith(_LIBRARIES)

@@ -59,7 +59,7 @@ class StepFlops:
         kernels: Kernels | None = None,
         cache: Path | None = None,
     ) -> None:
-        """`kernels`: of attention; None where what they compute is not known."""
+        """Set it up. `kernels`: of attention; None where what they compute is not known."""
         self._checkpointing = checkpointing
         self._kernels = kernels
         self._problem = ""
@@ -123,7 +123,7 @@ class StepFlops:
         if count is None:
             return WarningEvent(message=f"{message}: {self._problem}.", remedy=_DASH)
         return WarningEvent(
-            message=f"{message}: its modules multiply {count.counted / 1e9:,.4g} GFLOPs for a"
+            message=f"{message}: its modules multiply {count.by_modules / 1e9:,.4g} GFLOPs for a"
             f" sequence where PyTorch counts {count.executed / 1e9:,.4g}, more than"
             f" {TOLERANCE:.1%} apart. Neither number is used.",
             remedy=_DASH,
@@ -141,7 +141,7 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
     Only a model of the libraries' own modules: others may multiply what no config says.
     """
     libraries = ("torch.nn.", "transformers.", "peft.")
-    if not all(type(one).__module__.startswith(libraries) for one in network.modules()):
+    if not all(type(module).__module__.startswith(libraries) for module in network.modules()):
         return None
     flops_of = describe_model(network).flops_of
     if flops_of is None:
@@ -156,15 +156,15 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
 
 
 def _head_flops(network: Any) -> float:
-    """FLOPs of one token's logits, with their gradients."""
+    """Return FLOPs of one token's logits, with their gradients."""
     return sum(
-        2.0 * (3 if one.requires_grad else 2) * shape_of(one).numel()
-        for one in network.get_output_embeddings().parameters()
-        if len(shape_of(one)) == 2
+        2.0 * (3 if parameter.requires_grad else 2) * shape_of(parameter).numel()
+        for parameter in network.get_output_embeddings().parameters()
+        if len(shape_of(parameter)) == 2
     )
 
 
-# --- Counts of earlier runs on this node, so that a model is counted once a method ---
+# --- Counts of earlier runs on this node ---
 
 
 FORMAT = 3
@@ -181,7 +181,7 @@ class WorkFile:
         """Return the count that was checked; None where there is none."""
         try:
             fields = json.loads(self._file.read_text())
-            attention = tuple(AttentionWork(**one) for one in fields.pop("attention"))
+            attention = tuple(AttentionWork(**layer) for layer in fields.pop("attention"))
             return ModelWork(**fields, attention=attention)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -208,8 +208,8 @@ def work_key(model: nn.Module, *, checkpointing: bool) -> str:
         facts.append(f"{path}:{type(module).__module__}.{type(module).__qualname__}")
         # Of the module alone; `named_parameters` would take several times as long.
         facts += [
-            f"{name}:{tuple(shape_of(one))}:{one.requires_grad}"
-            for name, one in module._parameters.items()
-            if one is not None
+            f"{name}:{tuple(shape_of(parameter))}:{parameter.requires_grad}"
+            for name, parameter in module._parameters.items()
+            if parameter is not None
         ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]

@@ -32,7 +32,7 @@ class StepCounts:
     progress: float = 0.0
     """Share of the rows that was trained on, the mean of the workers."""
     computed: Computed | None = None
-    """What the model was given; None where it is not known."""
+    """Input of the model; None where it is not known."""
 
 
 class StepTimer:
@@ -86,10 +86,10 @@ class StepTimer:
             workers = dist.get_world_size()
         if workers > 1:
             dist.all_reduce(totals)
-        tokens, squares, logits, stops, others, shares, *given = map(int, totals.tolist())
+        tokens, squares, logits, stops, unfinished, shares, *sums = map(int, totals.tolist())
         mean = shares / (workers * _WHOLE)
-        computed = Computed(*given) if given[0] else None
-        return StepCounts(tokens, squares, logits, bool(stops), not others, mean, computed)
+        computed = Computed(*sums) if sums[0] else None
+        return StepCounts(tokens, squares, logits, bool(stops), not unfinished, mean, computed)
 
 
 class _TimedBatches:
@@ -107,7 +107,7 @@ class _TimedBatches:
         return batch
 
 
-# --- Counts what a batch makes the model compute, padding included ---
+# --- Counts of a batch, padding included ---
 
 
 def computed_counts(batch: dict[str, Any]) -> torch.Tensor | None:
@@ -125,8 +125,8 @@ def computed_counts(batch: dict[str, Any]) -> torch.Tensor | None:
         for number in (rows * width * width, rows * width)
     )
     masked = square * _has_mask(batch).to(square.dtype)
-    kept = batch.get(KEPT)
-    logits = tokens if kept is None else kept.sum()
+    logit_positions = batch.get(KEPT)
+    logits = tokens if logit_positions is None else logit_positions.sum()
     return torch.stack([tokens, logits, masked, square - masked])
 
 

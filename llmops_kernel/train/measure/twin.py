@@ -25,7 +25,7 @@ _KEPT_OF_A_RUN = 2
 class Twin:
     module: nn.Module
     layer_path: str
-    """Of the list of layers: `model.layers`; empty where there is none."""
+    """Path of the list of layers: `model.layers`; empty where there is none."""
     represents: tuple[tuple[int, ...], ...]
     """For each kept layer the indices in the model that it stands for."""
 
@@ -34,9 +34,9 @@ def make_twin(model: nn.Module) -> Twin:
     """Copy the module tree to `meta`; the model itself is not changed."""
     layer_path, layers = find_layers(model)
     represents = tuple(_representatives(layers))
-    kept = {indices[0] for indices in represents}
+    kept_indices = {indices[0] for indices in represents}
     memo: dict[int, Any] = {
-        id(layer): _Dropped() for index, layer in enumerate(layers) if index not in kept
+        id(layer): _Dropped() for index, layer in enumerate(layers) if index not in kept_indices
     }
     for module in _without(model, set(memo)):
         for parameter in module.parameters(recurse=False):
@@ -48,7 +48,9 @@ def make_twin(model: nn.Module) -> Twin:
     twin = copy.deepcopy(model, memo)
     if layer_path:
         parent_path, _, name = layer_path.rpartition(".")
-        rest = [one for one in twin.get_submodule(layer_path) if not isinstance(one, _Dropped)]
+        rest = [
+            member for member in twin.get_submodule(layer_path) if not isinstance(member, _Dropped)
+        ]
         setattr(twin.get_submodule(parent_path), name, nn.ModuleList(rest))
     _make_plain(twin)
     _use_countable_kernels(twin)
@@ -57,13 +59,13 @@ def make_twin(model: nn.Module) -> Twin:
 
 def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
     """Return path and modules of the longest list whose members all have attention."""
-    found: tuple[str, list[nn.Module]] = ("", [])
+    longest: tuple[str, list[nn.Module]] = ("", [])
     for path, module in model.named_modules():
-        if not isinstance(module, nn.ModuleList) or len(module) <= len(found[1]):
+        if not isinstance(module, nn.ModuleList) or len(module) <= len(longest[1]):
             continue
         if all(_has_attention(layer) for layer in module):
-            found = (path, list(module))
-    return found
+            longest = (path, list(module))
+    return longest
 
 
 def _has_attention(layer: nn.Module) -> bool:
@@ -72,25 +74,38 @@ def _has_attention(layer: nn.Module) -> bool:
 
 def attention_modules(layer: nn.Module) -> dict[str, nn.Module]:
     """Return the innermost modules whose class is named after attention, by path."""
-    found = {
+    modules = {
         path: module
         for path, module in layer.named_modules()
         if "Attention" in type(module).__name__ and any(module.children())
     }
     return {
         path: module
-        for path, module in found.items()
-        if not any(other.startswith(f"{path}.") for other in found)
+        for path, module in modules.items()
+        if not any(inner.startswith(f"{path}.") for inner in modules)
     }
 
 
 def signature(module: nn.Module) -> tuple[Any, ...]:
-    """What the module's work depends on: its classes, and its weights' sizes and training."""
+    """Return the facts that the module's work depends on: classes, weights' sizes and training."""
     # Of each module alone; `named_parameters` would take several times as long.
     return tuple(
-        (path, type(part), [(name, shape_of(one), one.requires_grad) for name, one in own.items()])
+        (
+            path,
+            type(part),
+            [
+                (name, shape_of(parameter), parameter.requires_grad)
+                for name, parameter in parameters.items()
+            ],
+        )
         for path, part in module.named_modules()
-        if (own := {name: one for name, one in part._parameters.items() if one is not None})
+        if (
+            parameters := {
+                name: parameter
+                for name, parameter in part._parameters.items()
+                if parameter is not None
+            }
+        )
         or not path
     )
 
@@ -129,7 +144,7 @@ def _without(module: nn.Module, dropped: set[int]) -> Iterator[nn.Module]:
 
 def _other_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
     yield from module.buffers(recurse=False)
-    yield from (one for one in vars(module).values() if isinstance(one, torch.Tensor))
+    yield from (value for value in vars(module).values() if isinstance(value, torch.Tensor))
 
 
 def _make_plain(twin: nn.Module) -> None:
@@ -166,7 +181,7 @@ def _without_adapters(wrapper: Any) -> nn.Module:
     size = 0.0
     while hasattr(wrapper, "parameter_name"):
         pair = [*wrapper.lora_A.values(), *wrapper.lora_B.values()]
-        size += sum(one.weight.numel() for one in pair) / (wrapper.num_experts or 1)
+        size += sum(matrix.weight.numel() for matrix in pair) / (wrapper.num_experts or 1)
         wrapper = wrapper.base_layer
     experts: nn.Module = wrapper
     setattr(experts, ADAPTERS, size)
@@ -177,7 +192,7 @@ def _without_adapters(wrapper: Any) -> nn.Module:
 
 def _add(output: Any, anchor: nn.Parameter) -> Any:
     if isinstance(output, tuple):
-        return tuple(_add(one, anchor) for one in output)
+        return tuple(_add(item, anchor) for item in output)
     is_number = isinstance(output, torch.Tensor) and output.dtype.is_floating_point
     return output + anchor if is_number else output
 
@@ -190,9 +205,11 @@ def _plain_linear(child: Any) -> nn.Linear:
 
 
 def _use_countable_kernels(twin: nn.Module) -> None:
-    """FlopCounterMode sees plain products only; experts by token need no values to be known."""
+    """Use kernels that FlopCounterMode sees: plain products, and no experts by tokens' values."""
     configs = {
-        id(one): one for module in twin.modules() if (one := getattr(module, "config", None))
+        id(settings): settings
+        for module in twin.modules()
+        if (settings := getattr(module, "config", None))
     }
     for config in configs.values():
         for name, value in (
@@ -204,12 +221,12 @@ def _use_countable_kernels(twin: nn.Module) -> None:
                 setattr(config, name, value)
 
 
-# --- Records which weights a forward pass multiplies, how often and what gradients that needs ---
+# --- Records of the weights that a forward pass multiplies ---
 
 
 @dataclass(frozen=True)
 class Use:
-    """One call of a module that multiplies its input with a matrix of its own."""
+    """A call of a module that multiplies its input with a matrix of its own."""
 
     path: str
     weights: float
@@ -258,7 +275,7 @@ def recording(model: nn.Module) -> Iterator[Recorder]:
 @dataclass(frozen=True)
 class _Matrices:
     weights: float
-    """That one row multiplies."""
+    """Weights that one row multiplies."""
     trained: bool
     is_experts: bool
     adapters: float
@@ -269,36 +286,39 @@ def _multiplying(model: nn.Module) -> Iterator[tuple[str, nn.Module, _Matrices]]
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.LayerNorm):
             continue
-        own = {
-            name: one
-            for name, one in module.named_parameters(recurse=False)
-            if one.ndim >= 2 and "bias" not in name
+        parameters = {
+            name: parameter
+            for name, parameter in module.named_parameters(recurse=False)
+            if parameter.ndim >= 2 and "bias" not in name
         }
-        if own:
-            yield path, module, _matrices(module, own)
+        if parameters:
+            yield path, module, _matrices(module, parameters)
 
 
-def _matrices(module: nn.Module, own: Mapping[str, nn.Parameter]) -> _Matrices:
+def _matrices(module: nn.Module, parameters: Mapping[str, nn.Parameter]) -> _Matrices:
     is_experts = not isinstance(module, nn.modules.conv._ConvNd) and all(
-        one.ndim == 3 for one in own.values()
+        parameter.ndim == 3 for parameter in parameters.values()
     )
-    size = sum(one.numel() / (one.shape[0] if is_experts else 1) for one in own.values())
-    trained = any(one.requires_grad for one in own.values())
+    size = sum(
+        parameter.numel() / (parameter.shape[0] if is_experts else 1)
+        for parameter in parameters.values()
+    )
+    trained = any(parameter.requires_grad for parameter in parameters.values())
     return _Matrices(size, trained, is_experts, getattr(module, ADAPTERS, 0.0))
 
 
 def _hook(recorder: Recorder, path: str, matrices: _Matrices) -> Any:
     def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         if not tensors or not tensors[0].shape:
             return
-        given = tensors[0]
-        rows = float(given.numel() // given.shape[-1])
+        inputs = tensors[0]
+        rows = float(inputs.numel() // inputs.shape[-1])
         if isinstance(module, nn.modules.conv._ConvNd) and isinstance(output, torch.Tensor):
             rows = float(output.numel() // output.shape[1])
         if matrices.is_experts:
             rows *= _chosen(tensors[1:])
-        use = Use(path, matrices.weights, rows, matrices.trained, given.requires_grad)
+        use = Use(path, matrices.weights, rows, matrices.trained, inputs.requires_grad)
         recorder.uses.append(use)
         if matrices.adapters:
             adapters = Use(f"{path}.adapters", matrices.adapters, rows, True, True, executed=False)

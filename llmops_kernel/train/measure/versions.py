@@ -11,10 +11,10 @@ _PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datase
 
 @cache
 def installed_versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

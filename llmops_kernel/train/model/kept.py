@@ -46,7 +46,7 @@ Loaded = tuple[Any, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Keeping:
-    """How the model of one run is kept and found again."""
+    """The cache entry for the model of one run."""
 
     store: KeptModels
     about: KeptModel
@@ -54,13 +54,13 @@ class Keeping:
     """The model's own files."""
     name: str
     is_writer: bool
-    """One worker of a node keeps it; all of them map it."""
+    """True for the one worker of a node that keeps it; all of them map it."""
     most_s: float = 4.0
-    """How long the run waits for the disk until what it has loaded is kept."""
+    """Seconds that the run waits for the disk until what it has loaded is kept."""
     device: torch.device | None = None
     """The GPU that a mapped model is copied to at once; None: it stays where it is mapped."""
     local_world_size: int = 1
-    """How many workers of the node copy it at once."""
+    """Workers of the node that copy it at once."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> Keeping | str:
@@ -129,7 +129,7 @@ class Keeping:
 
     def _keep(self, model: Any, stamp: str) -> str:
         """Return why the model is not kept; empty if it is."""
-        size = sum(one.untyped_storage().nbytes() for one in _storages(model))
+        size = sum(storage.untyped_storage().nbytes() for storage in _storages(model))
         about = replace(self.about, num_bytes=size)
         checked = torch.serialization.get_crc32_options()
         torch.serialization.set_crc32_options(False)  # They take longer than the writing.
@@ -175,10 +175,10 @@ def folder_of(source: str, config: TrainingConfig) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        found = try_to_load_from_cache(source, "config.json", revision=revision)
+        file = try_to_load_from_cache(source, "config.json", revision=revision)
     except ValueError:  # It is no id: whoever loads it reports that.
         return None
-    return Path(found).parent if isinstance(found, str | os.PathLike) else None
+    return Path(file).parent if isinstance(file, str | os.PathLike) else None
 
 
 def _why_not(folder: Path | None, config: TrainingConfig) -> str:
@@ -227,10 +227,10 @@ class _Timely(io.RawIOBase):
 
 def _storages(model: Any) -> list[torch.Tensor]:
     """Return one tensor of each storage: tied weights have one together."""
-    found = {}
-    for one in [*model.parameters(), *model.buffers()]:
-        found[one.untyped_storage().data_ptr()] = one
-    return list(found.values())
+    by_address = {}
+    for tensor in [*model.parameters(), *model.buffers()]:
+        by_address[tensor.untyped_storage().data_ptr()] = tensor
+    return list(by_address.values())
 
 
 def _content(path: Path) -> str:
@@ -241,7 +241,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
 
 
-# --- Copy a mapped model to a GPU with several cores ---
+# --- Copy of a mapped model to a GPU with several cores ---
 # `model.to("cuda")` waits for one core, which faults the file's pages in and copies them to
 # memory that the GPU can read: 6 GB/s with an H100, slower than reading the files anew. Threads
 # that fill page-locked buffers, from which the GPU copies meanwhile, do 16
@@ -250,7 +250,7 @@ def _digest(value: Any) -> str:
 
 _BUFFER_BYTES = 32 << 20
 _BLOCK_BYTES = 4 << 20
-"""What a thread copies at a time; a few per buffer and thread."""
+"""Bytes that a thread copies at a time; a few per buffer and thread."""
 _MOST_THREADS = 8
 """As measured; fewer and more were not tried."""
 
@@ -259,11 +259,11 @@ _MOST_THREADS = 8
 class _Block:
     source: int
     """Address in the memory of the host."""
-    at: int
+    offset: int
     """Place in the buffer, bytes."""
     size: int
     target: torch.Tensor
-    """Of bytes, on the GPU."""
+    """Destination of the bytes, on the GPU."""
 
 
 def move(model: Any, device: torch.device, *, local_world_size: int = 1) -> None:
@@ -274,10 +274,10 @@ def move(model: Any, device: torch.device, *, local_world_size: int = 1) -> None
     Raises torch.OutOfMemoryError and RuntimeError; the model can then be on both, and is of no use.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    sources = [one.untyped_storage() for one in tensors]
+    sources = [storage.untyped_storage() for storage in tensors]
     targets = {
-        one.data_ptr(): torch.empty(one.nbytes(), dtype=torch.uint8, device=device)
-        for one in {each.data_ptr(): each for each in sources}.values()
+        storage.data_ptr(): torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
+        for storage in {storage_.data_ptr(): storage_ for storage_ in sources}.values()
     }
     threads = min(_MOST_THREADS, cores_each(local_world_size))
     _copy(dict(sorted(targets.items())), threads=threads, is_gpu=device.type == "cuda")
@@ -299,8 +299,10 @@ def _copy(targets: dict[int, torch.Tensor], *, threads: int, is_gpu: bool) -> No
                 event.synchronize()
             # The copying gives up the interpreter's lock.
             list(pool.map(partial(_fill, buffer.data_ptr()), blocks))
-            for one in blocks:
-                one.target.copy_(buffer[one.at : one.at + one.size], non_blocking=True)
+            for block in blocks:
+                block.target.copy_(
+                    buffer[block.offset : block.offset + block.size], non_blocking=True
+                )
             if event is not None:
                 event.record()
     if is_gpu:  # The buffers, and the file that was mapped, can go.
@@ -308,7 +310,7 @@ def _copy(targets: dict[int, torch.Tensor], *, threads: int, is_gpu: bool) -> No
 
 
 def _fill(buffer: int, block: _Block) -> None:
-    ctypes.memmove(buffer + block.at, block.source, block.size)
+    ctypes.memmove(buffer + block.offset, block.source, block.size)
 
 
 def _loads(targets: dict[int, torch.Tensor]) -> Iterator[list[_Block]]:

@@ -75,8 +75,8 @@ def prepare(model: Any, config: TrainingConfig, adapter: Path | None = None) -> 
         model = merge_adapter(model, adapter)
         adapter = None
     module, _, function = config.method.apply.partition(":")
-    more = {} if adapter is None else {"adapter": adapter}
-    return getattr(import_module(module), function)(model, config, **more)
+    options = {} if adapter is None else {"adapter": adapter}
+    return getattr(import_module(module), function)(model, config, **options)
 
 
 def _loading(config: TrainingConfig) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def _loading(config: TrainingConfig) -> dict[str, Any]:
 
 
 def _skip_frozen_in_ddp(model: Any) -> None:
-    """Every rank reads the frozen weights from the same file: DDP need not send rank 0's."""
-    frozen = [name for name, one in model.named_parameters() if not one.requires_grad]
+    """Exclude frozen weights from DDP's broadcast: every rank reads them from the same file."""
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
 
 
@@ -113,7 +113,7 @@ def _own(
 def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
     attention = config.model.attention  # Transformers' own choice knows what the model can do
     try:
-        found: Loaded = AutoModelForCausalLM.from_pretrained(
+        loaded: Loaded = AutoModelForCausalLM.from_pretrained(
             source,
             output_loading_info=True,
             revision=config.model.revision,
@@ -122,7 +122,7 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
             attn_implementation=None if attention == "auto" else attention,
             **_loading(config),
         )
-        return found
+        return loaded
     except LLMOpsError:
         raise
     except UnpicklingError as error:
@@ -140,7 +140,7 @@ def _adapter_of_the_hub(config: TrainingConfig) -> ModelError:
 
 
 def _storage_dtype(config: TrainingConfig) -> torch.dtype:
-    """Full training without DeepSpeed keeps fp32 weights under bf16 autocast.
+    """Return the dtype of the weights: fp32 under bf16 autocast in full training without DeepSpeed.
 
     Otherwise AdamW would update bf16 weights directly and lose small updates. DeepSpeed keeps
     its own fp32 master copy, and LoRA's frozen weights are never updated.
@@ -169,7 +169,8 @@ def load_result(folder: Path, config: TrainingConfig) -> Any:
 def count_bytes(model: Any) -> int:
     """Return the memory of all weights, those that are sharded over the workers too."""
     return sum(
-        getattr(one, "ds_numel", one.numel()) * one.element_size() for one in model.parameters()
+        getattr(parameter, "ds_numel", parameter.numel()) * parameter.element_size()
+        for parameter in model.parameters()
     )
 
 
@@ -201,7 +202,7 @@ def _size(parameter: Any) -> int:
     return int(getattr(parameter, "ds_numel", parameter.numel()))  # numel() is 0 under ZeRO-3
 
 
-# --- What libraries say while a model is built ---
+# --- Messages of libraries while a model is built ---
 # Where work that was asked for is not done, that is an error.
 # They say so in a warning, and train something else.
 
@@ -269,38 +270,40 @@ def listening(model_id: str) -> Iterator[None]:
     """
     listener = _Listener()
     loggers = [logging.getLogger(name) for name in _LIBRARIES]
-    for one in loggers:
-        one.addHandler(listener)
+    for logger in loggers:
+        logger.addHandler(listener)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     finally:
-        for one in loggers:
-            one.removeHandler(listener)
-    found = [str(said.message) for said in caught]
-    for text in (*found, *listener.texts):
+        for logger in loggers:
+            logger.removeHandler(listener)
+    texts = [str(warning.message) for warning in caught]
+    for text in (*texts, *listener.texts):
         if refusal(text):
             raise _refused(model_id, " ".join(text.split())[:600])
-    for said in caught:
-        if not _DONE.search(str(said.message)):
-            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno)
+    for warning in caught:
+        if not _DONE.search(str(warning.message)):
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
 
 
 def check_weights(model_id: str, info: Mapping[str, Any]) -> str:
-    """Return what is to be said of a model's files, by the loading info of `from_pretrained`.
+    """Return a note on a model's files, by the loading info of `from_pretrained`.
 
     Raises ModelError for weights that the files do not have, which are random.
     """
     missing = sorted(info.get("missing_keys") or ())
-    mismatched = sorted(str(one[0]) for one in info.get("mismatched_keys") or ())
+    mismatched = sorted(str(mismatch[0]) for mismatch in info.get("mismatched_keys") or ())
     errors = list(info.get("error_msgs") or ())
     if missing or mismatched or errors:
         first = (missing or mismatched or errors)[0]
-        what = "is not in its files" if missing else "has another shape in its files"
+        problem = "is not in its files" if missing else "has another shape in its files"
         raise ModelError(
             f"{len(missing) + len(mismatched) + len(errors)} weights of {model_id} cannot be loaded"
-            f" and would be random: {first} {what}.",
+            f" and would be random: {first} {problem}.",
             remedy="copy all files of the model again; a model that begins with random weights is"
             " made by the hook build_model(config)",
         )

@@ -1,4 +1,4 @@
-"""What a run's model is loaded from: a model, or the base model of an adapter and that adapter."""
+"""The origin of a run's model: a model, or the base model of an adapter and that adapter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from llmops_kernel.models.source import base_of_adapter, has_tokenizer, pickle_r
 
 @dataclass(frozen=True)
 class Origin:
-    """Where weights, tokenizer and, if one is trained further, the adapter are."""
+    """The place of weights, tokenizer and, if one is trained further, the adapter."""
 
     weights: str
     """Folder or hub id of a whole model."""
@@ -32,7 +32,7 @@ class Origin:
 
     @property
     def tokenizer(self) -> str:
-        """Folder or hub id: an adapter's folder has the one that it was trained with."""
+        """Return a folder or hub id: an adapter's folder has the one that it was trained with."""
         has_own = self.adapter is not None and has_tokenizer(self.adapter)
         return str(self.adapter) if has_own else self.weights
 
@@ -44,8 +44,8 @@ def origin(
     folder = Path(source)
     if not model_folder.is_adapter(folder):
         return Origin(source, config)
-    if found := model_folder.conflict(config, folder):
-        raise ModelError(f"{config.model.id}: {found[0]}.", remedy=found[1])
+    if conflict := model_folder.conflict(config, folder):
+        raise ModelError(f"{config.model.id}: {conflict[0]}.", remedy=conflict[1])
     name, revision, weights = base_of_adapter(folder, roots=roots, cache=cache)
     model = config.model.model_copy(update={"id": name, "revision": revision})
     return Origin(weights, config.model_copy(update={"model": model}), folder)
@@ -61,9 +61,9 @@ def continue_adapter(model: Any, config: TrainingConfig, folder: Path) -> Any:
         settings = LoraConfig.from_pretrained(str(folder))
         _check_targets(model, method, settings, folder)
         settings.lora_dropout = method.lora_dropout  # No weight depends on it.
-        made = PeftModel.from_pretrained(model, str(folder), is_trainable=True, config=settings)
-        _check_loaded(made, folder)
-    return made
+        adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=True, config=settings)
+        _check_loaded(adapted, folder)
+    return adapted
 
 
 def merge_adapter(model: Any, folder: Path) -> Any:
@@ -97,14 +97,16 @@ _WHOLE = "check that it is an adapter of this base model, and that its files are
 
 def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Path) -> None:
     """Raise ModelError where the config asks for adapters of other layers than there are."""
-    asked, there = (_layers(model, one) for one in (method.target_modules, settings.target_modules))
+    configured, existing = (
+        _layers(model, targets) for targets in (method.target_modules, settings.target_modules)
+    )
     if getattr(settings, "target_parameters", None):
         # Of fused experts PEFT adapts the parameters, and then no layer that is called as they are.
-        asked &= there
-    if asked == there:
+        configured &= existing
+    if configured == existing:
         return
-    only = [f"{name} is not asked for" for name in sorted(there - asked)[:2]]
-    only += [f"{name} has none" for name in sorted(asked - there)[:2]]
+    only = [f"{name} is not asked for" for name in sorted(existing - configured)[:2]]
+    only += [f"{name} has none" for name in sorted(configured - existing)[:2]]
     raise ModelError(
         f"The adapter in {folder} is of other layers than method.target_modules="
         f"{method.target_modules}: {', '.join(only)}.",
@@ -120,12 +122,12 @@ def _layers(model: Any, targets: Any) -> set[str]:
     if targets == "all-linear":
         last = model.get_output_embeddings()
         linear = (torch.nn.Linear, Conv1D)
-        found = ((n, one) for n, one in model.named_modules() if isinstance(one, linear))
-        return {name for name, one in found if one is not last}
+        linear_layers = ((n, item) for n, item in model.named_modules() if isinstance(item, linear))
+        return {name for name, item in linear_layers if item is not last}
     names = (name for name, _ in model.named_modules())
     if isinstance(targets, str):
         return {name for name in names if match_target_against_key(targets, name)}
-    ends = tuple(f".{one}" for one in targets)
+    ends = tuple(f".{item}" for item in targets)
     return {name for name in names if name in targets or name.endswith(ends)}
 
 

@@ -15,16 +15,16 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.kept import folder_of
-from llmops_kernel.warm.for_jobs import keep_tokenizer, kept_tokenizer
-from llmops_kernel.warm.kept_tokenizers import Wanted
+from llmops_kernel.warm.for_jobs import cache_tokenizer, cached_tokenizer
 from llmops_kernel.warm.loaded_files import facts_of
 from llmops_kernel.warm.preload import without_collections
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 
 
 def load_tokenizer(source: str, config: TrainingConfig, *, only_local: bool = False) -> Any:
-    """A tokenizer that has a padding token. Raises `ModelError`.
+    """Return a tokenizer that has a padding token. Raises `ModelError`.
 
-    With `only_local` nothing is downloaded: of a hub id only the cache is looked at.
+    With `only_local` nothing is downloaded: for a hub id only the cache is searched.
     """
     from transformers import AutoTokenizer
 
@@ -56,10 +56,14 @@ def too_large(tokenizer: Any, vocabulary: int, ids: Iterable[int] = ()) -> Model
     has, such as those for images. On a GPU such a token ends the process in a device assert.
     """
     special = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id)
-    wrong = sorted({one for one in (*special, *ids) if one is not None and one >= vocabulary})
+    wrong = sorted(
+        {token for token in (*special, *ids) if token is not None and token >= vocabulary}
+    )
     if not wrong or not vocabulary:
         return None
-    words = ", ".join(f"{tokenizer.convert_ids_to_tokens(one)} is {one:,}" for one in wrong[:3])
+    words = ", ".join(
+        f"{tokenizer.convert_ids_to_tokens(token)} is {token:,}" for token in wrong[:3]
+    )
     return ModelError(
         f"The tokenizer has tokens that the model has no embedding for: {words}, and there are"
         f" {vocabulary:,} embeddings ({len(tokenizer):,} tokens).",
@@ -67,76 +71,78 @@ def too_large(tokenizer: Any, vocabulary: int, ids: Iterable[int] = ()) -> Model
     )
 
 
-def load_error(what: str, config: TrainingConfig, error: Exception) -> ModelError:
-    """What to raise for a tokenizer or model that cannot be loaded."""
+def load_error(part: str, config: TrainingConfig, error: Exception) -> ModelError:
+    """Return the error for a tokenizer or model that cannot be loaded."""
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelError(
-        f"The {what} of {config.model.id!r} cannot be loaded: {first_line}",
+        f"The {part} of {config.model.id!r} cannot be loaded: {first_line}",
         remedy="use a name of the catalogue"
         f" ({', '.join(catalogue.names())}), a folder with config.json and safetensors, or a hub id"
         " (with HF_TOKEN for private ones, and network on the cluster's nodes)",
     )
 
 
-# --- Use the tokenizer that the fork server has loaded, or have it loaded for the next run ---
+# --- Tokenizers kept by the fork server ---
 
 
 KEPT = "tokenizer in memory: loaded by this node's fork server"
 _TEMPLATES = "additional_chat_templates"
 """A folder of files that `facts_of` does not look at."""
 _WORTH_BYTES = 12 << 20
-"""Of memory, which is a file of 1 MB: a smaller one is loaded in 0.03 s."""
+"""Memory from which it is kept, as of a file of 1 MB: a smaller one is loaded in 0.03 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTokenizer:
     """The tokenizer of one run, and what the fork server is to keep of it."""
 
-    wanted: Wanted | None
+    request: TokenizerRequest | None
     """None if it is not to be kept."""
     is_writer: bool
-    """One worker of a node has it kept."""
+    """True for the one worker of a node that has it kept."""
 
     @classmethod
     def of(cls, source: str, config: TrainingConfig, context: WorkerContext) -> KeptTokenizer:
         is_writer = context.local_rank == 0
-        return cls(wanted=_wanted(source, config, context), is_writer=is_writer)
+        return cls(request=_request(source, config, context), is_writer=is_writer)
 
     def tokenizer(self, source: str, config: TrainingConfig, say: Callable[[str], object]) -> Any:
         """Return it, with a padding token. Raises `ModelError`."""
-        found = kept_tokenizer(self.wanted) if self.wanted else None
-        if found is None:
+        cached = cached_tokenizer(self.request) if self.request else None
+        if cached is None:
             return load_tokenizer(source, config)
         say(KEPT)
         # It is saved with the model. The fork server asks no hub, whatever the run does.
-        found.init_kwargs["local_files_only"] = constants.HF_HUB_OFFLINE
-        return padded(found)
+        cached.init_kwargs["local_files_only"] = constants.HF_HUB_OFFLINE
+        return padded(cached)
 
     def keep(self) -> None:
-        if self.wanted and self.is_writer:
-            keep_tokenizer(self.wanted)
+        if self.request and self.is_writer:
+            cache_tokenizer(self.request)
 
 
 class KeepAfterFirstStep(TrainerCallback):
     """Has it loaded while the model trains: before, it would take a core from the run."""
 
-    def __init__(self, kept: KeptTokenizer) -> None:
-        self._kept: KeptTokenizer | None = kept
+    def __init__(self, tokenizer: KeptTokenizer) -> None:
+        self._tokenizer: KeptTokenizer | None = tokenizer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._kept is not None:
-            self._kept.keep()
-        self._kept = None
+        if self._tokenizer is not None:
+            self._tokenizer.keep()
+        self._tokenizer = None
 
 
-def _wanted(source: str, config: TrainingConfig, context: WorkerContext) -> Wanted | None:
+def _request(
+    source: str, config: TrainingConfig, context: WorkerContext
+) -> TokenizerRequest | None:
     """Return None if it is not worth it, or where code may change what is loaded."""
     is_plain = not config.model.trust_remote_code and config.hooks.file is None
     folder = folder_of(source, config) if context.keep_bytes and is_plain else None
     if folder is None or (folder / _TEMPLATES).exists():
         return None
     try:
-        wanted = Wanted(
+        request = TokenizerRequest(
             model=config.model.id,
             source=source,
             revision=config.model.revision,
@@ -147,4 +153,4 @@ def _wanted(source: str, config: TrainingConfig, context: WorkerContext) -> Want
         )
     except OSError:  # Whoever reads them reports it.
         return None
-    return wanted if wanted.num_bytes >= _WORTH_BYTES else None
+    return request if request.num_bytes >= _WORTH_BYTES else None

@@ -20,7 +20,7 @@ def join(arguments: Any) -> None:
     """Do nothing: Accelerate finds the process group."""
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     name = type(wrapped(trainer)).__name__
     return name if name == _NAME else f"{name}, one worker"
 
@@ -36,4 +36,4 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
 
 
 def trained(trainer: Any) -> list[Any]:
-    return [one for group in trainer.optimizer.param_groups for one in group["params"]]
+    return [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]

@@ -37,7 +37,7 @@ def join(arguments: Any) -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     name = type(wrapped(trainer)).__name__
     if not _is_fsdp(trainer):
         return name
@@ -51,9 +51,9 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
     from torch.distributed.tensor import DTensor
 
     parameters = wrapped(trainer).named_parameters()
-    whole = [name for name, one in parameters if not isinstance(one, DTensor)]
-    if whole:
-        return f"fsdp was asked for, and {whole[0]} is not sharded"
+    unsharded = [name for name, parameter in parameters if not isinstance(parameter, DTensor)]
+    if unsharded:
+        return f"fsdp was asked for, and {unsharded[0]} is not sharded"
     return _offload_problem(trainer, config)
 
 
@@ -61,11 +61,11 @@ def _offload_problem(trainer: Any, config: TrainingConfig) -> str:
     """Compare where the weights are with where they were to be; on CPUs there is one place."""
     if not _on_gpu(trainer):
         return ""
-    asked = bool(arguments(config, use_gpu=True)["fsdp_config"].get("cpu_offload"))
+    is_configured = bool(arguments(config, use_gpu=True)["fsdp_config"].get("cpu_offload"))
     near = _near(trainer)
-    if asked and near:
+    if is_configured and near:
         return f"offload_params was asked for, and {near[0]} is on the GPU"
-    if not asked and not near:
+    if not is_configured and not near:
         return "offload_params was not asked for, and all weights are in host memory"
     return ""
 
@@ -73,7 +73,7 @@ def _offload_problem(trainer: Any, config: TrainingConfig) -> str:
 def _near(trainer: Any) -> list[str]:
     """Return the weights that are on the device itself."""
     parameters = wrapped(trainer).named_parameters()
-    return [name for name, one in parameters if one.device.type != "cpu"]
+    return [name for name, parameter in parameters if parameter.device.type != "cpu"]
 
 
 def _on_gpu(trainer: Any) -> bool:
@@ -87,7 +87,7 @@ def _is_fsdp(trainer: Any) -> bool:
 
 
 def trained(trainer: Any) -> list[Any]:
-    return [one for group in trainer.optimizer.param_groups for one in group["params"]]
+    return [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]
 
 
 def gather_on_save(trainer: Any) -> None:

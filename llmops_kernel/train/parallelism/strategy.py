@@ -1,4 +1,4 @@
-"""What a strategy does on the workers; each is a module of this folder with these functions."""
+"""The interface of a strategy on the workers; each is a module of this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 
 
 class Strategy(Protocol):
-    """One strategy. `ParallelismConfig.worker_side` names its module."""
+    """A strategy. `ParallelismConfig.worker_side` names its module."""
 
     def arguments(self, config: TrainingConfig, *, use_gpu: bool) -> dict[str, Any]:
         """Return what TrainingArguments get for it."""
@@ -17,7 +17,7 @@ class Strategy(Protocol):
     def join(self, arguments: Any) -> None:
         """Pass the existing process group to the library that shards; before the model."""
 
-    def engine_words(self, trainer: Any) -> str:
+    def describe_engine(self, trainer: Any) -> str:
         """Return what trains, as it is, such as `DeepSpeedEngine, ZeRO-2`."""
 
     def engine_problem(self, trainer: Any, config: TrainingConfig) -> str:

@@ -61,7 +61,7 @@ def _stage(parallelism: ZeroStrategy, *, use_gpu: bool) -> dict[str, Any]:
 
 
 def _merged(settings: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay the user's own settings over ours, section by section."""
+    """Merge the user's own settings over ours, section by section."""
     merged = dict(settings)
     for name, value in added.items():
         below = merged.get(name)
@@ -71,7 +71,7 @@ def _merged(settings: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, 
 
 
 def _cpu_adam(config: TrainingConfig) -> dict[str, Any]:
-    """DeepSpeed's vectorised CPU Adam, several times faster than torch's on offloaded states."""
+    """Return DeepSpeed's vectorised CPU Adam, much faster than torch's on offloaded states."""
     optimizer = config.optimizer
     return {
         "type": "AdamW",
@@ -97,7 +97,7 @@ def join(arguments: Any) -> None:
         deepspeed.init_distributed(dist_backend=dist.get_backend(), verbose=False)
 
 
-def engine_words(trainer: Any) -> str:
+def describe_engine(trainer: Any) -> str:
     engine = wrapped(trainer)
     name = type(engine).__name__
     if name != _NAME:
@@ -106,8 +106,8 @@ def engine_words(trainer: Any) -> str:
         "optimizer states": _place(engine.zero_offload_optimizer()),
         "weights": _place(engine.zero_offload_param()),
     }
-    kept = "".join(f", {what} on {place}" for what, place in places.items() if place)
-    return f"{name}, ZeRO-{engine.zero_optimization_stage()}{kept}"
+    offloads = "".join(f", {part} on {place}" for part, place in places.items() if place)
+    return f"{name}, ZeRO-{engine.zero_optimization_stage()}{offloads}"
 
 
 def _place(settings: Any) -> str:
@@ -126,14 +126,16 @@ def engine_problem(trainer: Any, config: TrainingConfig) -> str:
     if (stage := engine.zero_optimization_stage()) != parallelism.stage:
         return f"{parallelism.strategy} was asked for, and DeepSpeed would train with stage {stage}"
     # Settings of `parallelism.deepspeed` lie over those of our own keys.
-    asked = deepspeed_config(config, use_gpu=trainer.args.device.type != "cpu")["zero_optimization"]
-    for key, wanted, found in (
-        ("offload_optimizer", asked.get("offload_optimizer"), engine.zero_offload_optimizer()),
-        ("offload_params", asked.get("offload_param"), engine.zero_offload_param()),
+    settings = deepspeed_config(config, use_gpu=trainer.args.device.type != "cpu")[
+        "zero_optimization"
+    ]
+    for key, configured, actual in (
+        ("offload_optimizer", settings.get("offload_optimizer"), engine.zero_offload_optimizer()),
+        ("offload_params", settings.get("offload_param"), engine.zero_offload_param()),
     ):
-        where, place = (wanted or {}).get("device", "none"), _place(found) or "none"
-        if place != where:
-            return f"{key}: {where} was asked for, and DeepSpeed would use {place}"
+        expected, place = (configured or {}).get("device", "none"), _place(actual) or "none"
+        if place != expected:
+            return f"{key}: {expected} was asked for, and DeepSpeed would use {place}"
     return ""
 
 
@@ -141,6 +143,6 @@ def trained(trainer: Any) -> list[Any]:
     """Return DeepSpeed's own copies of the weights, which its optimizer updates."""
     optimizer = getattr(wrapped(trainer), "optimizer", trainer.optimizer)
     for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups"):
-        if found := getattr(optimizer, name, None):
-            return list(found)
-    return [one for group in optimizer.param_groups for one in group["params"]]
+        if groups := getattr(optimizer, name, None):
+            return list(groups)
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -26,7 +26,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import GPU_MULTIPLE, width_multiple
 from llmops_kernel.train.data.examples import IGNORED, Example, Packed
 
-_LOOKED_AT = 256
+_SAMPLED_ROWS = 256
 """Rows from which the share of tokens with a label is estimated."""
 _MOST_LABELLED = 0.9
 """With more labels than this, choosing their positions costs what it saves."""
@@ -34,7 +34,7 @@ _MOST_LABELLED = 0.9
 
 @dataclass(frozen=True)
 class Chosen:
-    """How batches are made and what the model computes for them."""
+    """The options of batches and of what the model computes for them."""
 
     label_logits: bool = False
     """Logits only at tokens that the loss counts."""
@@ -42,7 +42,7 @@ class Chosen:
     padding_free: bool = False
     pad_to_multiple_of: int = GPU_MULTIPLE
     words: tuple[str, ...] = ()
-    """What was chosen and why, for the journal."""
+    """The choices and their reasons, for the journal."""
 
     @property
     def text(self) -> str:
@@ -58,17 +58,17 @@ def resolve_dtype(config: TrainingConfig, context: WorkerContext) -> tuple[Train
     if config.model.dtype != AUTO:
         return config, ""
     device = _slowest_gpu(context) if context.use_gpu else cpu_facts()
-    chosen = choose_dtype(AUTO, device, trains=True)
+    precision = choose_dtype(AUTO, device, trains=True)
     if config.performance.tf32:
-        chosen = Precision("float32", "performance.tf32 is for float32 products")
-    if config.model.attention.startswith("flash") and chosen.dtype != "bfloat16":
+        precision = Precision("float32", "performance.tf32 is for float32 products")
+    if config.model.attention.startswith("flash") and precision.dtype != "bfloat16":
         raise ConfigError(
             f"{config.model.attention} computes in bfloat16 only, and model.dtype=auto is"
-            f" {chosen.words} here.",
+            f" {precision.summary} here.",
             remedy="set model.attention=sdpa",
         )
-    model = config.model.model_copy(update={"dtype": chosen.dtype})
-    return config.model_copy(update={"model": model}), chosen.words
+    model = config.model.model_copy(update={"dtype": precision.dtype})
+    return config.model_copy(update={"model": model}), precision.summary
 
 
 def _slowest_gpu(context: WorkerContext) -> DeviceFacts:
@@ -87,7 +87,7 @@ def choose(
     use_gpu: bool,
 ) -> Chosen:
     """Return what is safe and useful for this model and data; `precision` is its first word."""
-    wanted, words = config.performance, [precision] if precision else []
+    performance, words = config.performance, [precision] if precision else []
     settings = getattr(_bare(network), "config", None)
     if attention := getattr(settings, "_attn_implementation", None):
         words.append(f"attention {attention}")
@@ -96,21 +96,21 @@ def choose(
     groups = groups_by_length(config)
     if groups:
         words.append("rows of like length in one micro batch")
-    if wanted.padding_free:  # That it keeps rows apart is checked once the engine is ready.
+    if performance.padding_free:  # That it keeps rows apart is checked once the engine is ready.
         words.append("no padding")
     words += [
         text
         for text, is_on in (
-            ("fused loss by Liger", wanted.fused_loss),
-            ("compiled", wanted.compile),
-            ("TF32", wanted.tf32),
+            ("fused loss by Liger", performance.fused_loss),
+            ("compiled", performance.compile),
+            ("TF32", performance.tf32),
         )
         if is_on
     ]
     return Chosen(
         label_logits=by_label,
         group_by_length=groups,
-        padding_free=wanted.padding_free,
+        padding_free=performance.padding_free,
         pad_to_multiple_of=width_multiple(use_gpu=use_gpu),
         words=tuple(filter(None, words)),
     )
@@ -133,7 +133,7 @@ def _label_logits(
 
 def labelled_share(examples: Sequence[Example | Packed]) -> float:
     """Return the share of tokens with a label, from the first rows."""
-    rows = list(islice(examples, _LOOKED_AT))
+    rows = list(islice(examples, _SAMPLED_ROWS))
     tokens = sum(len(row.labels) for row in rows)
     labelled = sum(len(row.labels) - row.labels.count(IGNORED) for row in rows)
     return labelled / tokens if tokens else 1.0
@@ -167,7 +167,7 @@ def _bare(network: Any) -> Any:
     return network.get_base_model() if hasattr(network, "get_base_model") else network
 
 
-# --- Rows of like length in one micro batch, among the rows of one optimizer step ---
+# --- Batches of rows of like length ---
 
 
 Row = Example | Packed
@@ -200,10 +200,10 @@ class Grouping:
 
 def groups_by_length(config: TrainingConfig) -> bool:
     """Return whether a run groups: several micro batches in a step, and `performance` allows it."""
-    wanted, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
-    if wanted == "auto":
+    setting, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
+    if setting == "auto":
         return config.performance.automatic and several
-    return wanted and several
+    return setting and several
 
 
 def by_length(batches: Sequence[Sequence[R]]) -> list[list[R]]:

@@ -1,4 +1,4 @@
-"""Whether the speed settings that a config asks for are in force in what will train."""
+"""Check that the speed settings of a config are in force in what will train."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.measure.device import uses_tf32
 
 
-def speed_words(trainer: Any) -> str:
-    """Return which of them are on, whoever has set them; empty: none."""
+def describe_speed(trainer: Any) -> str:
+    """Return the settings that are on, whoever has set them; empty: none."""
     on = {
         "activation checkpointing": has_checkpointing(trainer.model),
         "compiled": is_compiled(trainer),
@@ -26,20 +26,22 @@ def speed_words(trainer: Any) -> str:
 
 def speed_problems(trainer: Any, config: TrainingConfig) -> Iterator[str]:
     """Yield what was asked for and is not in force."""
-    wanted = config.performance
+    performance = config.performance
     if config.parallelism.gradient_checkpointing and not has_checkpointing(trainer.model):
         yield "gradient_checkpointing was asked for, and no layer would recompute its activations"
-    if wanted.compile and not is_compiled(trainer):
+    if performance.compile and not is_compiled(trainer):
         yield "performance.compile was asked for, and the model is not compiled"
-    if wanted.tf32 and not uses_tf32():
+    if performance.tf32 and not uses_tf32():
         yield "performance.tf32 was asked for, and PyTorch would compute in full float32"
-    if wanted.fused_loss and not has_fused_loss(trainer.model):
+    if performance.fused_loss and not has_fused_loss(trainer.model):
         yield "performance.fused_loss was asked for, and the model has kept its own loss"
 
 
 def has_checkpointing(model: Any) -> bool:
     """Return whether a layer recomputes: Transformers' layers have a mark that they read."""
-    return any(getattr(one, "gradient_checkpointing", False) is True for one in model.modules())
+    return any(
+        getattr(module, "gradient_checkpointing", False) is True for module in model.modules()
+    )
 
 
 def is_compiled(trainer: Any) -> bool:
@@ -48,24 +50,24 @@ def is_compiled(trainer: Any) -> bool:
         return True
     # `Module.compile()` and a compilation of single blocks leave the modules as they are.
     return any(
-        hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None
-        for one in trainer.model.modules()
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in trainer.model.modules()
     )
 
 
 def has_fused_loss(model: Any) -> bool:
     """Return whether Liger's `forward` computes: Accelerate may have wrapped it once more."""
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
-    kept = (getattr(bare, name, None) for name in ("_original_forward", "forward"))
+    forwards = (getattr(bare, name, None) for name in ("_original_forward", "forward"))
     return any(
-        str(getattr(inspect.unwrap(one), "__module__", "")).startswith("liger_kernel.")
-        for one in kept
-        if callable(one)
+        str(getattr(inspect.unwrap(forward), "__module__", "")).startswith("liger_kernel.")
+        for forward in forwards
+        if callable(forward)
     )
 
 
 def packing_state(trainer: Any, config: TrainingConfig) -> tuple[str, str]:
-    """Return what the journal says of joined rows, and what is wrong with them.
+    """Return the journal's entry on joined rows, and the problem with them.
 
     Asks the model, with its weights where the engine keeps them, so call it on all ranks. Only
     runs with `data.packing` or `performance.padding_free` pay for that.
@@ -82,22 +84,22 @@ def packing_state(trainer: Any, config: TrainingConfig) -> tuple[str, str]:
         problem = f"it does not take rows by their positions ({error})"
     if hasattr(model, "reshard"):  # FSDP keeps the outermost weights whole for a backward pass.
         model.reshard()
-    what = "on" if config.data.packing else "off, rows joined without padding"
+    state = "on" if config.data.packing else "off, rows joined without padding"
     if problem is None:
-        return f"{what}, not checked (the model returns no finite logits)", ""
+        return f"{state}, not checked (the model returns no finite logits)", ""
     if problem:
         kind = type(getattr(model, "get_base_model", lambda: model)()).__name__
-        return what, (
+        return state, (
             f"{name}=true does not work with {kind} and attention {attention_names(model)}:"
             f" {problem}"
         )
-    return f"{what}, rows do not attend to each other", ""
+    return f"{state}, rows do not attend to each other", ""
 
 
 def attention_names(model: Any) -> str:
     """Return the kernels that the layers dispatch to: each asks its own config at every call."""
     layers = (getattr(module, "config", None) for module in model.modules())
-    names = {getattr(one, "_attn_implementation", None) for one in layers}
+    names = {getattr(config, "_attn_implementation", None) for config in layers}
     return " and ".join(sorted(name for name in names if name)) or "unknown"
 
 
@@ -106,7 +108,7 @@ def _on_gpu(trainer: Any) -> bool:
     return device.type != "cpu"
 
 
-# --- Whether a model keeps rows that stand in one sequence apart ---
+# --- Separation of rows in one sequence ---
 # It is found by asking the model itself.
 # Transformers tells rows of one sequence apart by positions that start again at 0, and only where
 # a model hands its positions on to the attention mask (5.23: Falcon, OPT, Bloom, MPT and gpt-oss
@@ -132,8 +134,8 @@ def mixing_problem(model: Any, *, device: torch.device, is_float32: bool = True)
     with sharded weights each pass is a collective. Two passes of a few tokens, without gradients.
     Raises what the model raises.
     """
-    first, other, second = _rows(_vocabulary(model))
-    joined = torch.tensor([[*first, *second], [*other, *second]], device=device)
+    first, alternative, second = _rows(_vocabulary(model))
+    joined = torch.tensor([[*first, *second], [*alternative, *second]], device=device)
     positions = torch.arange(_ROW, device=device).repeat(2, 2)
     with _evaluating(model):
         together = _logits(model, joined, positions)
@@ -151,8 +153,8 @@ def mixing_problem(model: Any, *, device: torch.device, is_float32: bool = True)
     return ""
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.float() - other.float()).abs().mean())
+def _distance(left: torch.Tensor, right: torch.Tensor) -> float:
+    return float((left.float() - right.float()).abs().mean())
 
 
 def _rows(vocabulary: int) -> tuple[list[int], list[int], list[int]]:
@@ -177,7 +179,7 @@ def _logits(model: Any, ids: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Without dropout, which would make equal rows differ."""
+    """Switch off dropout, which would make equal rows differ."""
     was_training = model.training
     model.eval()
     try:

@@ -14,7 +14,7 @@ from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.warm.for_jobs import kept_bytes
+from llmops_kernel.warm.for_jobs import model_cache_bytes
 
 
 def run_folder(spec: RunSpec) -> RunFolder:
@@ -28,8 +28,8 @@ def newest_step(spec: RunSpec) -> int:
     if bucket is not None:
         stored = bucket.newest()
         return stored.step if stored else 0
-    found = checkpoint.latest(run_folder(spec).checkpoints)
-    return found.step if found else 0
+    newest = checkpoint.latest(run_folder(spec).checkpoints)
+    return newest.step if newest else 0
 
 
 def _node_id() -> str:
@@ -70,7 +70,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         journal=open_journal(spec, f"worker-{_group_number(spec)}") if rank == 0 else None,
         say=RunLines().take,
         user=spec.user,
-        keep_bytes=kept_bytes(),
+        keep_bytes=model_cache_bytes(),
         node_id=_node_id(),
         host=os.uname().nodename,
         stop_requested=stop.is_set if stop else lambda: False,

@@ -15,7 +15,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.place import Room, room_of
+from llmops_kernel.driver.queue.place import ClusterCapacity, capacity_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
@@ -44,8 +44,8 @@ class Driver:
         self._stop = threading.Event()
         self._report: DriverReport
         self._queue: QueueWatch
-        self._room: Room
-        self._workers = 0  # until they are asked for
+        self._capacity: ClusterCapacity
+        self._workers = 0  # until they are requested
 
     def run(self) -> int:
         """Run the attempt and return the process's exit status."""
@@ -57,8 +57,8 @@ class Driver:
 
         last_lines = LastLines()
         ray.init(log_to_driver=True, configure_logging=False)
-        self._room = room_of(self._spec)
-        if len(ray.nodes()) == 1 and not self._room.grows:
+        self._capacity = capacity_of(self._spec)
+        if len(ray.nodes()) == 1 and not self._capacity.grows:
             # One process less: a single node would not survive a preemption anyway.
             os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
         # ray.init installs a handler of its own that exits at once.
@@ -104,13 +104,13 @@ class Driver:
         raised: list[BaseException] = []
         thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
         thread.start()
-        asked = False
+        is_stop_sent = False
         while thread.is_alive():
             thread.join(0.2)
             if not self._stop.is_set():
                 continue
-            if not asked:
-                asked = True
+            if not is_stop_sent:
+                is_stop_sent = True
                 self._ask_workers_to_stop()
             if self._queue.is_queued:
                 # There are no workers that could answer; Ray drops the request with the job.
@@ -128,10 +128,10 @@ class Driver:
             from llmops_kernel.train.ray.trainer import make_trainer
             from llmops_kernel.train.ray.worker import run_worker
 
-        wanted = resources(config, self._room)
-        check_device(config, use_gpu=wanted.use_gpu)
-        for one in config.advice():
-            self._report.warn(f"{one.path}: {one.message}.", one.suggestion)
+        request = resources(config, self._capacity)
+        check_device(config, use_gpu=request.use_gpu)
+        for hint in config.advice():
+            self._report.warn(f"{hint.path}: {hint.message}.", hint.suggestion)
         trainer, warning = make_trainer(
             self._spec,
             run_worker,
@@ -139,12 +139,12 @@ class Driver:
             queue=self._queue,
             train_loop_config={
                 "spec": self._spec.model_dump_json(),
-                "use_gpu": wanted.use_gpu,
+                "use_gpu": request.use_gpu,
             },
             scaling_config=ScalingConfig(
                 num_workers=config.parallelism.num_workers,
-                use_gpu=wanted.use_gpu,
-                resources_per_worker=wanted.per_worker,
+                use_gpu=request.use_gpu,
+                resources_per_worker=request.per_worker,
             ),
             run_config=RunConfig(
                 name=f"{self._spec.run_id}-{self._spec.attempt}",
@@ -154,8 +154,8 @@ class Driver:
         )
         if warning:
             self._report.emit(warning)
-            if wanted.warning:  # Else the run is shown as queued.
-                self._report.warn(wanted.warning, wanted.remedy)
+            if request.warning:  # Else the run is shown as queued.
+                self._report.warn(request.warning, request.remedy)
         return trainer
 
     def _ask_workers_to_stop(self) -> None:
@@ -193,11 +193,11 @@ class Driver:
         """Journal each distinct failure once; the end event has the message of the first."""
         from llmops_kernel.train.ray.failures import failures
 
-        found = [with_remedy(failure, self._spec) for failure in failures(error, self._spec)]
-        for failure in found:
+        events = [with_remedy(failure, self._spec) for failure in failures(error, self._spec)]
+        for failure in events:
             self._report.emit(failure)
             print_traceback(failure)
-        first = found[0]
+        first = events[0]
         return EndEvent(state="FAILED", message=first.message, remedy=first.remedy)
 
 

@@ -1,4 +1,4 @@
-"""What an attempt failed of: from what the workers stored, and what Ray and Ray Train report."""
+"""The failures of an attempt: from what the workers stored, and what Ray and Ray Train report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
 
-# --- The failure events of an attempt, from what the workers stored and what Ray Train raised ---
+# --- Failure events of an attempt ---
 
 
 def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
@@ -34,7 +34,7 @@ def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
 
 def choose(reported: list[FailureEvent], error: BaseException, spec: RunSpec) -> list[FailureEvent]:
     """Return what the workers reported, or the death of a worker where that explains it."""
-    raised = [one for one in reported if not is_peer_loss(one.error + one.message)]
+    raised = [failure for failure in reported if not is_peer_loss(failure.error + failure.message)]
     if raised:
         return group(raised)
     if ranks := lost_ranks(error):
@@ -54,10 +54,10 @@ def choose(reported: list[FailureEvent], error: BaseException, spec: RunSpec) ->
 def lost_worker(error: Any, ranks: tuple[int, ...], spec: RunSpec) -> FailureEvent:
     """Return the failure for workers whose processes are gone; no restart is left."""
     config = TrainingConfig.model_validate(spec.config)
-    what, allowed = cause(error), config.training.max_failures
+    reason, allowed = cause(error), config.training.max_failures
     return FailureEvent(
         error="WorkerDied",
-        message=f"{what[0].upper()}{what[1:]}. No restart is left"
+        message=f"{reason[0].upper()}{reason[1:]}. No restart is left"
         f" (training.max_failures={allowed}).",
         remedy=f"`llmops retry` resumes from the last checkpoint with the same config; if memory"
         f" ran"
@@ -73,7 +73,7 @@ def _own(error: LLMOpsError) -> FailureEvent:
     return failure.model_copy(update={"ranks": ()})
 
 
-# --- What Ray Train's error says: which workers are gone, and whether the code is to blame ---
+# --- Ray Train's errors: lost workers and failures of the code ---
 
 
 def is_code_failure(error: Any) -> bool:
@@ -81,15 +81,15 @@ def is_code_failure(error: Any) -> bool:
     if not isinstance(error, WorkerGroupError) or not error.worker_failures:
         return False
     failures = list(error.worker_failures.values())
-    if any(is_lost_worker(one) for one in failures):
+    if any(is_lost_worker(failure) for failure in failures):
         return False
-    return not all(is_peer_loss(f"{type(one).__name__} {one}") for one in failures)
+    return not all(is_peer_loss(f"{type(failure).__name__} {failure}") for failure in failures)
 
 
 def lost_ranks(error: Any) -> tuple[int, ...]:
     """Return the ranks whose processes are gone; empty if all workers raised."""
     failures = getattr(error, "worker_failures", None) or {}
-    return tuple(sorted(rank for rank, one in failures.items() if is_lost_worker(one)))
+    return tuple(sorted(rank for rank, failure in failures.items() if is_lost_worker(failure)))
 
 
 def cause(error: Any) -> str:
@@ -107,7 +107,7 @@ def cause(error: Any) -> str:
     return f"{workers} lost the connection to the other workers"
 
 
-# --- Why a worker process is gone, in one sentence, from what Ray reports about it ---
+# --- Reasons of a worker's death, from Ray's report ---
 
 
 _OUT_OF_MEMORY = "because its node ran out of memory"
@@ -126,8 +126,8 @@ def death_reason(text: str) -> str:
     signal: a process that was killed only leaves a closed connection behind.
     """
     node = _NODE.search(text)
-    where = f" (node {node[1]})" if node else ""
-    return f"{_reason(text)}{where}"
+    location = f" (node {node[1]})" if node else ""
+    return f"{_reason(text)}{location}"
 
 
 def _reason(text: str) -> str:
@@ -148,8 +148,8 @@ def _reason(text: str) -> str:
         return "was stopped by Ray"
     if timeout := _TIMEOUT.search(text):
         return f"did not answer a health check within {timeout[1]}"
-    if named := _SIGNAL.search(text):
-        return _killed(signal.Signals[named[1]])
+    if match := _SIGNAL.search(text):
+        return _killed(signal.Signals[match[1]])
     return f"died: {shortened(_first_sentence(text))}"
 
 

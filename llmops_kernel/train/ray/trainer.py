@@ -50,15 +50,15 @@ def make_trainer(
 def _warning(lacking: list[str]) -> WarningEvent:
     import ray
 
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    omitted = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     return WarningEvent(
-        message=f"Ray {ray.__version__} has no {lacking[0]}{more}, so the stock TorchTrainer is"
+        message=f"Ray {ray.__version__} has no {lacking[0]}{omitted}, so the stock TorchTrainer is"
         " used: the run starts slower, and Ray also restarts it after an error in the code.",
         remedy=f"use Ray {compat.CHECKED_ON} in the cluster's image",
     )
 
 
-# --- Ray Train's controller in the driver's process, without actors that a run does not need ---
+# --- Ray Train's controller in the driver's process ---
 # `TorchTrainer.fit` starts a controller actor, which starts three more (a cleaner of placement
 # groups, a manager of Ray Datasets with its coordinator, a barrier for `ray.train.report`): five
 # processes besides the workers. The driver can be the controller itself, as both end together. A
@@ -173,9 +173,9 @@ class QueueCallback(WorkerGroupCallback):
         self._queue = queue
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        one = worker_group_context.resources_per_worker
+        per_worker = worker_group_context.resources_per_worker
         count = worker_group_context.num_workers
-        if not self._queue.begin({name: amount * count for name, amount in one.items()}):
+        if not self._queue.begin({name: amount * count for name, amount in per_worker.items()}):
             raise RuntimeError("the run was stopped while it waited for its turn")
 
     def after_worker_group_start(self, worker_group: Any) -> None:
@@ -214,7 +214,7 @@ def leave_out_barrier() -> None:
     compat.get("state_module")._shutdown_sync_actor = lambda _: None
 
 
-# --- Makes the process group of a run; workers of one node meet in a file, not at an open port ---
+# --- Process group of a run; workers of one node meet in a file, not at an open port ---
 # torch's TCPStore listens on every address of the machine, asks nobody who they are, and what is
 # read from it is unpickled. Ray's own set-up always uses one. A file in a private folder of the
 # node does the same for workers of one node, and a single worker needs nobody to meet. Workers on

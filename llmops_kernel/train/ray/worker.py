@@ -1,4 +1,4 @@
-"""What Ray Train runs in each worker process: the loop, and its failure for the driver."""
+"""The function that Ray Train runs in each worker: the loop, and its failure for the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker of a script: an actor of Ray that runs it with the environment of `torchrun`."""
+"""A worker of a script: an actor of Ray that runs it with the environment of `torchrun`."""
 
 from __future__ import annotations
 

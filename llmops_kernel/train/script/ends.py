@@ -1,4 +1,4 @@
-"""How a script's run has ended: stopped, killed, or left with a status."""
+"""The end of a script's run: stopped, killed, or left with a status."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 
 
-def stopped_end(stopped: Any, *, kept: Any) -> EndEvent:
+def stopped_end(stopped: Any, *, newest: Any) -> EndEvent:
     """Return the end of a script that left after `track.should_stop()`.
 
     Both are what it put on the board: where it was asked to stop, and its newest checkpoint.
     """
-    step, checkpoint_step = _step(stopped), _step(kept)
+    step, checkpoint_step = _step(stopped), _step(newest)
     if not step:
         return EndEvent(state="STOPPED", message="Stopped before the first step.")
     if checkpoint_step is None or checkpoint_step < step:
@@ -85,7 +85,7 @@ def exit_failure(status: int, *, script: str) -> FailureEvent:
     )
 
 
-# --- How long a stopped script may take, so that its driver still reports the end. Pure ---
+# --- Time limits of a stopped script. Pure ---
 
 
 STOP_WAIT_ENV_VAR = "RAY_JOB_STOP_WAIT_TIME_S"

@@ -1,4 +1,4 @@
-"""Why a script needs a new interpreter: what it sets or brings comes too late for a forked one."""
+"""Find why a script needs a new interpreter: what it sets or brings is too late for a fork."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def why_cold(config: ScriptConfig, workspace: Path, *, reads: Callable[[], EnvRe
     """
     path = workspace / config.script
     if changed := changed_by(config.env):
-        known = reads()
-        if late := [name for name in changed if is_too_late(name, known)]:
+        env_reads = reads()
+        if late := [name for name in changed if is_too_late(name, env_reads)]:
             return f"`env` sets what is read when libraries load: {', '.join(late)}"
     loaded = {name.partition(".")[0] for name in sys.modules} - {"llmops_kernel", "__main__"}
     folders = [*python_path(dict(config.env), str(workspace)), str(path.parent)]
@@ -43,10 +43,10 @@ def why_cold(config: ScriptConfig, workspace: Path, *, reads: Callable[[], EnvRe
             return why
     for file in reached(path, workspace):
         names = [name for name in variables_set(_text(file)) if not is_of_interpreter(name)]
-        known = reads() if names else EnvReads()
-        if names := [name for name in names if is_too_late(name, known)]:
-            shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-            return f"{_shown(file, workspace)} sets what is read when libraries load: {shown}"
+        env_reads = reads() if names else EnvReads()
+        if names := [name for name in names if is_too_late(name, env_reads)]:
+            listed = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            return f"{_shown(file, workspace)} sets what is read when libraries load: {listed}"
     return ""
 
 
@@ -65,10 +65,10 @@ def reached(script: Path, workspace: Path) -> Iterator[Path]:
             stem = name.lstrip(".")
             roots = [script.parent, workspace] if stem == name else [_package(file, name)]
             for root in roots:
-                for found in _files_of(root, stem):
-                    if found not in seen:
-                        seen.add(found)
-                        waiting.append(found)
+                for module_file in _files_of(root, stem):
+                    if module_file not in seen:
+                        seen.add(module_file)
+                        waiting.append(module_file)
 
 
 def _imported(text: str) -> Iterator[str]:
@@ -113,24 +113,24 @@ def variables_set(text: str) -> list[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return []  # Running it says what is wrong.
-    found: dict[str, None] = {}
+    variables: dict[str, None] = {}
     is_open = False
     for node in ast.walk(tree):
         for name, value in _changes(node):
             if name is None:
                 is_open = True
             elif value is None or os.environ.get(name) != value:
-                found[name] = None
+                variables[name] = None
     if is_open:
         texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        found |= dict.fromkeys(
+        variables |= dict.fromkeys(
             text for text in texts if isinstance(text, str) and _NAME.fullmatch(text)
         )
-    return list(found)
+    return list(variables)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str | None, str | None]]:
-    """Yield (name, value) of each change in one statement; None for what is not a text in it."""
+    """Yield (name, value) of each change in one statement; None for an expression."""
     targets: Collection[ast.expr] = ()
     if isinstance(node, ast.Assign | ast.Delete):
         targets = node.targets
@@ -139,29 +139,29 @@ def _changes(node: ast.AST) -> Iterator[tuple[str | None, str | None]]:
         if isinstance(node, ast.AugAssign) and _is_environ(node.target):
             yield from _items(node.value)
     for target in targets:
-        for one in ast.walk(target):  # One of several is in a tuple.
-            is_set = isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Load)
-            if is_set and _is_environ(one.value):  # type: ignore[attr-defined]
-                value = _constant(getattr(node, "value", None)) if one is target else None
-                yield _constant(one.slice), value  # type: ignore[attr-defined]
+        for child in ast.walk(target):  # One of several is in a tuple.
+            is_set = isinstance(child, ast.Subscript) and not isinstance(child.ctx, ast.Load)
+            if is_set and _is_environ(child.value):  # type: ignore[attr-defined]
+                value = _constant(getattr(node, "value", None)) if child is target else None
+                yield _constant(child.slice), value  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
         yield from _called(node)
 
 
 def _called(call: ast.Call) -> Iterator[tuple[str | None, str | None]]:
     is_name = isinstance(call.func, ast.Name)
-    what = call.func.id if isinstance(call.func, ast.Name) else call.func.attr  # type: ignore[attr-defined]
-    if what not in _CHANGES:
+    function = call.func.id if isinstance(call.func, ast.Name) else call.func.attr  # type: ignore[attr-defined]
+    if function not in _CHANGES:
         return
-    if what in ("putenv", "unsetenv"):
+    if function in ("putenv", "unsetenv"):
         yield _constant(call.args[0] if call.args else None), None
     elif is_name or not _is_environ(call.func.value):  # type: ignore[attr-defined]
         return
-    elif what == "update":
+    elif function == "update":
         yield from ((word.arg, _constant(word.value)) for word in call.keywords)
         for argument in call.args:
             yield from _items(argument)
-    elif what == "setdefault":
+    elif function == "setdefault":
         name, value = [*map(_constant, call.args), None, None][:2]
         yield name, os.environ.get(name or "", value)
     else:
@@ -177,7 +177,7 @@ def _items(value: ast.expr) -> Iterator[tuple[str | None, str | None]]:
 
 
 def _is_environ(node: ast.expr) -> bool:
-    """`os.environ`, or `environ` as it was imported."""
+    """Return whether it is `os.environ`, or `environ` as it was imported."""
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return name == "environ"
 

@@ -1,4 +1,4 @@
-"""Where the workers of a script on one node meet: a port that only this machine can reach.
+"""The meeting point of a script's workers on one node: a port that only this machine can reach.
 
 torch's TCPStore listens on every address of the machine. As `torchrun` does, it is started before
 the script, which then connects to it: so the socket can be ours, bound to the loopback address.
@@ -22,10 +22,10 @@ _open: list[Any] = []
 
 def listen() -> socket.socket:
     """Return a listening socket of this machine; who connects early waits."""
-    found = socket.socket()
-    found.bind((loopback.ADDRESS, 0))
-    found.listen(128)
-    return found
+    server = socket.socket()
+    server.bind((loopback.ADDRESS, 0))
+    server.listen(128)
+    return server
 
 
 def serve(listener: socket.socket) -> bool:

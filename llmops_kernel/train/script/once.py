@@ -48,7 +48,7 @@ class OnceDriver:
         self._stop_requested = threading.Event()
         self._has_ended = threading.Event()
         self._forced: EndEvent | None = None
-        """How the run ends when the driver has to end the script."""
+        """End of the run when the driver has to end the script."""
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -90,8 +90,8 @@ class OnceDriver:
         patience = Patience.from_env()
         requested_s = time.monotonic()
         print("Stop requested.", flush=True)
-        written = ask(self._spec, "stop")
-        asks = board.get(ASKS) or written.get(ASKS) or written.get(STOPPED)
+        answers = ask(self._spec, "stop")
+        asks = board.get(ASKS) or answers.get(ASKS) or answers.get(STOPPED)
         if asks:
             left_s = requested_s + patience.leave_s - time.monotonic()
             if self._has_ended.wait(max(0.0, left_s)):
@@ -116,11 +116,11 @@ class OnceDriver:
     def _stopped(self, board: FileBoard) -> EndEvent | None:
         if not self._stop_requested.is_set():
             return None
-        written = {name: board.get(name) for name in (STOPPED, KEPT)}
-        if not written[STOPPED]:
-            written = ask(self._spec, "look")
-        stopped = written.get(STOPPED)
-        return ends.stopped_end(stopped, kept=written.get(KEPT)) if stopped else None
+        answers = {name: board.get(name) for name in (STOPPED, KEPT)}
+        if not answers[STOPPED]:
+            answers = ask(self._spec, "look")
+        stopped = answers.get(STOPPED)
+        return ends.stopped_end(stopped, newest=answers.get(KEPT)) if stopped else None
 
     def _failure(self, status: int, board: FileBoard) -> FailureEvent | None:
         described = board.get(FAILURE)
@@ -133,7 +133,7 @@ class OnceDriver:
         return ends.exit_failure(code, script=script) if code else None
 
 
-# --- The script's own process below the driver, for a script that is started once ---
+# --- Process of a script that is started once ---
 # A process of its own, because the driver has to outlive whatever the script does: `ray.init`
 # replaces its signal handlers, `os._exit` and a crash leave nothing behind to report the end.
 

@@ -20,7 +20,7 @@ _NO_RANK = re.compile(
     r"KeyError: '(?:LOCAL_)?(?:RANK|WORLD_SIZE)'|KeyError: 'MASTER_(?:ADDR|PORT)'"
     r"|environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected"
 )
-"""What a script that was written for `torchrun` fails with when nothing has set its rank."""
+"""Errors of a script that was written for `torchrun` when nothing has set its rank."""
 _AS_TORCHRUN = (
     "start it as `torchrun` would: `llmops submit SCRIPT --workers 1`, or num_workers in a script"
     " config; RANK, WORLD_SIZE and MASTER_ADDR are then set"
@@ -55,12 +55,12 @@ def use_environment(env: Mapping[str, str], workspace: Path) -> None:
 
     Ray's own, in which this package is, stay behind them, also for the script's children.
     """
-    own = os.environ.get("PYTHONPATH", "")
+    inherited = os.environ.get("PYTHONPATH", "")
     os.environ.update(env)
     folders = python_path(dict(env), str(workspace))
     if folders:
         sys.path[0:0] = [folder for folder in folders if folder not in sys.path]
-        entries = [*folders, *filter(None, own.split(os.pathsep))]
+        entries = [*folders, *filter(None, inherited.split(os.pathsep))]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
 
 
@@ -149,6 +149,6 @@ def _place_in(text: str, workspace: Path) -> tuple[str, int | None]:
     for path, line in reversed(_FRAME.findall(text)):
         if path.startswith(root):
             return path.removeprefix(root), int(line)
-        if found := _IN_WORKSPACE.search(path):
-            return found[1], int(line)
+        if match := _IN_WORKSPACE.search(path):
+            return match[1], int(line)
     return "", None

@@ -32,14 +32,14 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
-from llmops_kernel.track.stopping import KEPT, STOPPED, Board, FileBoard, Reader, StopAgreement
-from llmops_kernel.track.tracker import Kept, Peak, Tracker
+from llmops_kernel.track.stopping import KEPT, STOPPED, Board, BoardReader, FileBoard, StopAgreement
+from llmops_kernel.track.tracker import Peak, StoredCheckpoint, Tracker
 from llmops_kernel.train.checkpoints import view
-from llmops_kernel.train.checkpoints.agreement import Chosen, ResumeAgreement, not_fetched
+from llmops_kernel.train.checkpoints.agreement import CheckpointChoice, ResumeAgreement, not_fetched
 from llmops_kernel.train.checkpoints.fetch import fetch
 
 CLUSTER_AGE_S = 0.5
-"""How old a value of the cluster's store may be when a worker uses it."""
+"""Greatest age of a value of the cluster's store when a worker uses it."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def find_rank() -> Rank:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         return Rank(dist.get_rank(), dist.get_world_size())
-    if "ray.train" in sys.modules and (found := _ray_train_rank()):
-        return found
+    if "ray.train" in sys.modules and (ray_rank := _ray_train_rank()):
+        return ray_rank
     rank, size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     return Rank(int(rank), int(size)) if rank.isdigit() and size.isdigit() else Rank()
 
@@ -93,7 +93,7 @@ class ClusterBoard:
 
 
 class ScriptWorker:
-    """One process of a script: a worker of Ray, or a process below the driver."""
+    """A process of a script: a worker of Ray, or a process below the driver."""
 
     def __init__(self, spec: RunSpec, rank: Rank) -> None:
         self.rank, self.world_size = rank.rank, rank.world_size
@@ -120,7 +120,7 @@ class ScriptWorker:
         self._journal.emit(event)
 
     def _group(self) -> int:
-        """0 for a process below the driver; workers of Ray count on, each group of them."""
+        """Return 0 for a process below the driver; workers of Ray count on, each group of them."""
         if self._is_local:
             return 0
         number = int(self._board.get("worker-groups") or 0) + 1
@@ -141,12 +141,12 @@ class ScriptWorker:
                 self._board,
                 rank=self.rank,
                 world_size=self.world_size,
-                reader=lambda name: Reader(self._board, name, max_age_s=age_s),
+                reader=lambda name: BoardReader(self._board, name, max_age_s=age_s),
                 max_age_s=age_s,
             )
         return self._agreement.ask()
 
-    def asked_to_stop(self, step: int) -> None:
+    def note_stop_request(self, step: int) -> None:
         self._board.put(STOPPED, {"step": step})
 
     def peak(self, dtype: str, device: str) -> Peak:
@@ -158,8 +158,8 @@ class ScriptWorker:
 
         use_gpu = device == "cuda"
         try:
-            found = describe(use_gpu=use_gpu, dtype=dtype, cache_root=self._cache())
-            return Peak(found.name, found.peak_flops, found.peak_source)
+            description = describe(use_gpu=use_gpu, dtype=dtype, cache_root=self._cache())
+            return Peak(description.name, description.peak_flops, description.peak_source)
         except Exception as error:  # An unusual dtype or device is no reason to fail.
             name = device_name(use_gpu=use_gpu) if device in ("cpu", "cuda") else device
             return Peak(name, None, f"unknown: {type(error).__name__}: {error}")
@@ -182,16 +182,16 @@ class ScriptWorker:
         return {"versions": installed_versions(), "hosts": (os.uname().nodename,)}
 
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:
-        kept = self._copies.keep(path, step=step, keep=keep)
+        event = self._copies.keep(path, step=step, keep=keep)
         self._board.put(KEPT, {"step": step})
         if self._journal is not None:
             report.store(self._spec, self._journal.paths[:1])
-        return kept
+        return event
 
-    def newest_checkpoint(self) -> Kept | None:
+    def newest_checkpoint(self) -> StoredCheckpoint | None:
         return self._copies.newest()
 
-    def agreed_checkpoint(self) -> Kept | None:
+    def agreed_checkpoint(self) -> StoredCheckpoint | None:
         group = "" if self._is_local or self.world_size == 1 else _group_of_workers()
         if not group:  # One worker, or all of them on one machine, with one view of its disk.
             return self._copies.newest()
@@ -210,7 +210,7 @@ def _group_of_workers() -> str:
     return str(ray.get_runtime_context().get_placement_group_id() or "")
 
 
-# --- Copies of a script's checkpoints: in the run's folder, and in the run storage's bucket ---
+# --- Copies of a script's checkpoints ---
 
 
 CONTENT = "content"
@@ -230,23 +230,23 @@ class CheckpointCopies:
     def keep(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:
         """Copy a checkpoint to where a retry finds it. Raises OSError and StoreError."""
         begun_s = time.perf_counter()
-        kept = keep_copy(path, self._folder, step=step, keep=keep)
+        copy = keep_copy(path, self._folder, step=step, keep=keep)
         bucket = open_bucket(self._run_id)
         if bucket is None:
-            self._hashes.add(kept)
+            self._hashes.add(copy)
         return CheckpointEvent(
             step=step,
-            path=str(kept) if bucket is None else _upload(bucket, kept, keep=keep),
-            size_bytes=checkpoint.size_bytes(kept),
+            path=str(copy) if bucket is None else _upload(bucket, copy, keep=keep),
+            size_bytes=checkpoint.size_bytes(copy),
             duration_s=time.perf_counter() - begun_s,
         )
 
-    def newest(self) -> Kept | None:
+    def newest(self) -> StoredCheckpoint | None:
         """Return the newest complete checkpoint. Raises StoreError when the bucket is away."""
         path = self._newest()
         return None if path is None else _kept(path)
 
-    def choose(self) -> Chosen | None:
+    def choose(self) -> CheckpointChoice | None:
         """Return the newest one for the other workers. Raises StoreError, OSError."""
         path = self._newest()
         if path is None:
@@ -258,20 +258,20 @@ class CheckpointCopies:
                 f"{path.name} was changed while it was read: {error}", remedy="`llmops retry`"
             ) from error
         token = checkpoint.token(path) or ""
-        return Chosen(path.name, _kept(path).step, token=token, sizes=files)
+        return CheckpointChoice(path.name, _kept(path).step, token=token, sizes=files)
 
-    def take(self, chosen: Chosen, *, rank: int, view_s: float) -> Kept:
+    def take(self, choice: CheckpointChoice, *, rank: int, view_s: float) -> StoredCheckpoint:
         """Return the checkpoint that rank 0 chose.
 
         Raises StoreError if this worker sees another one there, or none, also after `view_s`.
         """
-        path, bucket = self._folder / chosen.name, open_bucket(self._run_id)
+        path, bucket = self._folder / choice.name, open_bucket(self._run_id)
         if bucket is not None:
-            stored = Stored(f"checkpoints/{chosen.name}", chosen.step, chosen.token)
+            stored = Stored(f"checkpoints/{choice.name}", choice.step, choice.token)
             if problem := self._fetch_chosen(bucket, stored, path):
                 raise not_fetched(path, rank=rank, problem=problem)
             return _kept(path)
-        problem = view.wait_for(path, chosen.sizes, view_s=view_s)
+        problem = view.wait_for(path, choice.sizes, view_s=view_s)
         if not problem:
             with _locked(self._folder):
                 problem = "" if self._is_sound(path) else "the SHA-256 of a file differs"
@@ -349,11 +349,11 @@ def _upload(bucket: Bucket, path: Path, *, keep: int) -> str:
     return bucket.url_of(name)
 
 
-def _kept(path: Path) -> Kept:
+def _kept(path: Path) -> StoredCheckpoint:
     """Return the file or folder that the script wrote."""
     content = path / CONTENT
     files = sorted(content.iterdir()) if content.is_dir() else []
-    return Kept(files[0] if files else path, checkpoint.step_of(path.name) or 0)
+    return StoredCheckpoint(files[0] if files else path, checkpoint.step_of(path.name) or 0)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
-from llmops_kernel.driver.queue.place import Room, room_of
+from llmops_kernel.driver.queue.place import ClusterCapacity, capacity_of
 from llmops_kernel.driver.queue.watch import QueueWatch
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import ClusterError, LLMOpsError
@@ -34,7 +34,7 @@ from llmops_kernel.train.script.tracking import ClusterBoard
 
 _POLL_S = 0.2
 _PEERS_S = 3.0
-"""How long the other workers may take to fail as well, before they are ended."""
+"""Seconds that the other workers may take to fail as well, before they are ended."""
 
 
 class WorkersDriver:
@@ -82,39 +82,39 @@ class WorkersDriver:
         return failure
 
     def _attempt(self) -> EndEvent:
-        wanted = self._needs()
+        request = self._needs()
         self._journal.phase("driver", "end")
         self._journal.phase("workers", "begin", detail=counted(self._num_workers, "worker"))
-        one = {"CPU": wanted.cpus, "GPU": wanted.gpus}
-        asked = {name: amount * self._num_workers for name, amount in one.items()}
-        if not self._queue.begin(asked, stop=self._stop_requested):
+        per_worker = {"CPU": request.cpus, "GPU": request.gpus}
+        total = {name: amount * self._num_workers for name, amount in per_worker.items()}
+        if not self._queue.begin(total, stop=self._stop_requested):
             return _stopped_before()
-        self._actors = self._create(wanted)
+        self._actors = self._create(request)
         runs = self._start()
         return _stopped_before() if runs is None else self._watch(runs)
 
     def _needs(self) -> Needs:
         import ray
 
-        room = room_of(self._spec)
-        wanted = needs(self._config, room=room, free=ray.available_resources())
-        if wanted.warning and free_idle():
-            wanted = needs(self._config, room=room, free=ray.available_resources())
-        if wanted.problem:
-            raise ClusterError(wanted.problem, remedy=wanted.remedy)
-        return wanted
+        capacity = capacity_of(self._spec)
+        request = needs(self._config, capacity=capacity, free=ray.available_resources())
+        if request.warning and free_idle():
+            request = needs(self._config, capacity=capacity, free=ray.available_resources())
+        if request.problem:
+            raise ClusterError(request.problem, remedy=request.remedy)
+        return request
 
-    def _create(self, wanted: Needs) -> list[Any]:
+    def _create(self, request: Needs) -> list[Any]:
         import ray
 
         from llmops_kernel.train.script.actor import ScriptActor
 
-        options: dict[str, Any] = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus}
+        options: dict[str, Any] = {"num_cpus": request.cpus, "num_gpus": request.gpus}
         actor = ray.remote(ScriptActor)
         if self._num_workers == 1:
             return [actor.options(**options).remote()]
         # All or none: otherwise half of the workers would wait forever for the others.
-        bundle = {"CPU": wanted.cpus} | ({"GPU": wanted.gpus} if wanted.gpus else {})
+        bundle = {"CPU": request.cpus} | ({"GPU": request.gpus} if request.gpus else {})
         placement = ray.util.placement_group([bundle] * self._num_workers, strategy="PACK")
         strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement)
         return [
@@ -196,7 +196,7 @@ class WorkersDriver:
         board = ClusterBoard(self._spec)
         stopped = board.get(STOPPED) if self._stop_requested.is_set() else None
         if stopped:
-            return ends.stopped_end(stopped, kept=board.get(KEPT))
+            return ends.stopped_end(stopped, newest=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")
 
 
@@ -232,12 +232,12 @@ def lost_worker(error: Exception, *, rank: int) -> FailureEvent:
     )
 
 
-# --- Which worker has which rank, and what the workers need of the cluster. Pure ---
+# --- Ranks and resources of workers. Pure ---
 
 
 @dataclass(frozen=True)
 class WorkerNode:
-    """Where a worker was placed."""
+    """The node of a worker."""
 
     node_id: str
     host: str
@@ -245,12 +245,12 @@ class WorkerNode:
     warm: bool = False
     reason: str = ""
     price: str = ""
-    """Of the node, as it is in the environment of its processes."""
+    """Price of the node, as it is in the environment of its processes."""
 
 
 @dataclass(frozen=True)
 class WorkerRank:
-    """One worker's part of the process group."""
+    """A worker's place in the process group."""
 
     index: int
     """The worker's position in the order of creation."""
@@ -265,7 +265,7 @@ class WorkerRank:
 
     @property
     def is_one_node(self) -> bool:
-        """Whether all workers are on this worker's node."""
+        """Return whether all workers are on this worker's node."""
         return self.local_world_size == self.world_size
 
     def env(self, port: int, *, run_id: str) -> dict[str, str]:
@@ -319,7 +319,7 @@ def layout(workers: Sequence[WorkerNode]) -> list[WorkerRank]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What each worker reserves, and whether the cluster has it."""
+    """The resources that each worker reserves, and whether the cluster has them."""
 
     cpus: float
     gpus: float
@@ -328,33 +328,33 @@ class Needs:
     remedy: str = ""
 
 
-def needs(config: ScriptConfig, *, room: Room, free: Mapping[str, float]) -> Needs:
+def needs(config: ScriptConfig, *, capacity: ClusterCapacity, free: Mapping[str, float]) -> Needs:
     """Compare what the workers ask for with the cluster's resources and with what is free."""
-    workers, wanted, total = config.workers or 1, config.resources, room.total
-    gpus = (1.0 if total.get("GPU", 0) > 0 else 0.0) if wanted.gpus == "auto" else wanted.gpus
-    asked = {"CPU": wanted.cpus * workers, "GPU": gpus * workers}
+    workers, resources, total = config.workers or 1, config.resources, capacity.total
+    gpus = (1.0 if total.get("GPU", 0) > 0 else 0.0) if resources.gpus == "auto" else resources.gpus
+    requested = {"CPU": resources.cpus * workers, "GPU": gpus * workers}
     short = [
-        f"they request {amount:g} {name}, {room.has(name)}"
-        for name, amount in asked.items()
+        f"they request {amount:g} {name}, {capacity.has(name)}"
+        for name, amount in requested.items()
         if amount > total.get(name, 0)
     ]
     if short:
         return Needs(
-            wanted.cpus,
+            resources.cpus,
             gpus,
             problem=f"{workers} workers do not fit on the cluster: {'; '.join(short)}.",
-            remedy=f"lower num_workers or resources, or {room.remedy}",
+            remedy=f"lower num_workers or resources, or {capacity.remedy}",
         )
     busy = [
         f"{free.get(name, 0):g} of {amount:g} {name} free"
-        for name, amount in asked.items()
+        for name, amount in requested.items()
         if amount > free.get(name, 0)
     ]
     if busy:
         return Needs(
-            wanted.cpus,
+            resources.cpus,
             gpus,
             warning=f"The workers are waiting for free resources: {', '.join(busy)}.",
             remedy="another run uses the rest; `llmops status` shows which, `llmops stop` ends it",
         )
-    return Needs(wanted.cpus, gpus)
+    return Needs(resources.cpus, gpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.driver.queue.place import ClusterUse, Place, Request, find_place
+from llmops_kernel.driver.queue.place import ClusterUse, QueuePosition, Request, find_place
 from tests.messages import missing
 
 OWN, FIRST, SECOND, NOTEBOOK = "01", "02", "03", "04"
@@ -15,7 +15,7 @@ def request(job: str, state: Any, *, at: int = 0, too_large: bool = False, **amo
     return Request(job=job, state=state, asked_ns=at, is_too_large=too_large, amounts=amounts)
 
 
-def place(*requests: Request, **free: float) -> Place | None:
+def place(*requests: Request, **free: float) -> QueuePosition | None:
     total = {"CPU": 4.0, "GPU": 1.0}
     use = ClusterUse(own_job=OWN, total=total, free={**total, **free}, requests=requests, runs=RUNS)
     return find_place(use)

@@ -157,10 +157,10 @@ def test_auto_is_bfloat16_only_where_the_cpu_has_instructions_for_it(
     engine = TransformersEngine(spec(tiny_llama, dtype="auto"))
     assert {str(one.dtype) for one in engine.loaded.model.parameters()} == {f"torch.{dtype}"}
     assert engine.spec.dtype == dtype
-    assert engine.precision.words == f"{dtype} ({why})"
+    assert engine.precision.summary == f"{dtype} ({why})"
 
 
 def test_a_dtype_that_is_named_is_taken_as_it_is(tiny_llama: Path) -> None:
     engine = TransformersEngine(spec(tiny_llama, dtype="float16"))
     assert {one.dtype for one in engine.loaded.model.parameters()} == {torch.float16}
-    assert engine.precision.words == ""
+    assert engine.precision.summary == ""

@@ -37,7 +37,7 @@ def test_numbers_of_any_library_are_taken() -> None:
 )
 def test_unusable_results_are_refused(result: Any, message: str) -> None:
     with pytest.raises(HookError, match=message) as raised:
-        user_metrics(lambda *_: result, "a", "b", {}, taken={"exact_match": 1.0})
+        user_metrics(lambda *_: result, "a", "b", {}, reserved={"exact_match": 1.0})
     assert "score_row" in raised.value.message
     assert raised.value.remedy
 

@@ -159,7 +159,7 @@ def test_another_model_fails_the_run_and_is_set_aside(
     context = WorkerContext(run_id="r", folder=tmp_path, workspace=tmp_path)
     comparison = Comparison(trained, Origin(str(tiny_llama), config), context, CPU, nullcontext)
     with pytest.raises(TrainingError, match="not the model that was trained: loaded again, its"):
-        comparison.check(folder, what=what)
+        comparison.check(folder, artifact=what)
     assert not folder.exists()
     assert (tmp_path / "output-rejected" / file.name).exists()
 
@@ -173,7 +173,7 @@ def test_a_result_that_cannot_be_loaded_fails_the_run(
     context = WorkerContext(run_id="r", folder=tmp_path, workspace=tmp_path)
     comparison = Comparison(trained, Origin(str(tiny_llama), config), context, CPU, nullcontext)
     with pytest.raises(TrainingError, match="it cannot be loaded"):
-        comparison.check(tmp_path / "output", what="model")
+        comparison.check(tmp_path / "output", artifact="model")
 
 
 def test_what_does_not_fit_twice_is_not_compared_and_said(
@@ -184,11 +184,13 @@ def test_what_does_not_fit_twice_is_not_compared_and_said(
     journal = JournalWriter([tmp_path / "other"], stream="1-worker-1", attempt=1)
     context = WorkerContext(run_id="r", folder=tmp_path, workspace=tmp_path, journal=journal)
     comparison = Comparison(large, Origin(str(tiny_llama), config), context, CPU, nullcontext)
-    words = comparison.check(tmp_path / "output", what="model")
+    words = comparison.check(tmp_path / "output", artifact="model")
     journal.close()
     assert "not compared with what was trained: a second copy of its 1,000,000.0 GB" in words
     limited = replace(comparison, trained=trained, memory=lambda: [(1000, 2000)])
-    assert "a second copy" in limited.check(tmp_path / "output", what="model")  # In a container.
+    assert "a second copy" in limited.check(
+        tmp_path / "output", artifact="model"
+    )  # In a container.
     event, _ = FolderTail(tmp_path / "other").read()
     assert isinstance(event, WarningEvent)
     assert words in event.message

@@ -11,8 +11,8 @@ import pytest
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
+from llmops_kernel.train.data.preview.row_request import RowRequest
 from llmops_kernel.train.data.preview.sample import sample
-from llmops_kernel.train.data.preview.wanted import Wanted
 from llmops_kernel.train.data.sources import load_rows
 from llmops_kernel.train.data.splits import splits_of
 from llmops_kernel.train.data.stream.plan import plan_stream
@@ -66,7 +66,7 @@ def test_a_folder_behind_a_url_has_the_same_splits() -> None:
 
 def test_the_preview_shows_the_rows_that_are_trained_on(tmp_path: Path) -> None:
     write(tmp_path / "set", LAYOUTS["files"])
-    found = sample(Wanted("set", [tmp_path], "train", None, is_streamed=True), count=10, seed=0)
+    found = sample(RowRequest("set", [tmp_path], "train", None, is_streamed=True), count=10, seed=0)
     assert [one.row for one in found.rows] == [{"text": "train.jsonl"}]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.train.data.examples import Prompt
-from llmops_kernel.train.evaluation.evaluate import kept_samples, shortened, spread
+from llmops_kernel.train.evaluation.evaluate import select_samples, shortened, spread
 from llmops_kernel.train.hooks import Hooks
 
 
@@ -33,15 +33,15 @@ def prompts(number: int, text: str = "p") -> list[Prompt]:
 
 def test_what_is_kept_is_named() -> None:
     answers = [(0, "a"), (1, "b"), (2, "c")]
-    assert kept_samples(prompts(3), answers, {2: "3", 0: "prompt 1"}, Hooks()) == (
+    assert select_samples(prompts(3), answers, {2: "3", 0: "prompt 1"}, Hooks()) == (
         {"row": "prompt 1", "prompt": "p0", "prediction": "a"},
         {"row": "3", "prompt": "p2", "prediction": "c", "reference": "r2", "exact_match": "0"},
     )
-    assert kept_samples(prompts(3), answers, {}, Hooks()) == ()
+    assert select_samples(prompts(3), answers, {}, Hooks()) == ()
 
 
 def test_an_answer_without_a_hook_is_compared_with_its_reference() -> None:
-    [sample] = kept_samples(prompts(2), [(1, " r1\n")], {1: "2"}, Hooks())
+    [sample] = select_samples(prompts(2), [(1, " r1\n")], {1: "2"}, Hooks())
     assert sample["exact_match"] == "1"
 
 
@@ -49,7 +49,7 @@ def test_a_row_has_the_numbers_of_score_row() -> None:
     hooks = Hooks(
         score_row=lambda answer, reference, row: {"same": answer == reference, "f1": None}
     )
-    [sample] = kept_samples(prompts(2), [(1, "r1")], {1: "2"}, hooks)
+    [sample] = select_samples(prompts(2), [(1, "r1")], {1: "2"}, hooks)
     assert (sample["same"], sample["f1"], "exact_match" in sample) == ("1", "–", False)
 
 
@@ -62,7 +62,7 @@ def test_a_row_has_the_numbers_of_score_row() -> None:
     ],
 )
 def test_a_score_row_that_fails_is_reported_with_the_row(score_row: Any, said: str) -> None:
-    [sample] = kept_samples(prompts(2), [(1, "r1")], {1: "2"}, Hooks(score_row=score_row))
+    [sample] = select_samples(prompts(2), [(1, "r1")], {1: "2"}, Hooks(score_row=score_row))
     assert said in sample["score_row"]
     assert sample["prompt"] == "p1"
 
@@ -71,7 +71,7 @@ def test_a_score_row_that_fails_is_reported_with_the_row(score_row: Any, said: s
 def test_a_line_of_the_journal_stays_bounded(number: int, length: int) -> None:
     answers = [(index, "x" * length) for index in range(number)]
     asked, names = prompts(number, "y" * length), {i: f"{i}" for i in range(number)}
-    kept = kept_samples(asked, answers, names, Hooks())
+    kept = select_samples(asked, answers, names, Hooks())
     assert len(kept) == number
     assert len(json.dumps(kept)) < 140_000
 

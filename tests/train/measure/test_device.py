@@ -178,11 +178,11 @@ def test_float32_in_tf32_is_measured_against_the_peak_of_tf32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """67 TFLOPS would make an MFU of an H100 seven times too high."""
-    assert device.of_accelerator("NVIDIA H100 80GB HBM3", "float32").peak_flops == 67e12
-    found = device.of_accelerator("NVIDIA H100 80GB HBM3", "tf32")
+    assert device.datasheet_peak("NVIDIA H100 80GB HBM3", "float32").peak_flops == 67e12
+    found = device.datasheet_peak("NVIDIA H100 80GB HBM3", "tf32")
     assert found.peak_flops == pytest.approx(494.7e12)
     assert found.peak_source.startswith("datasheet, TF32")
-    assert device.of_accelerator("NVIDIA B300 SXM6 AC", "tf32").peak_flops is None
+    assert device.datasheet_peak("NVIDIA B300 SXM6 AC", "tf32").peak_flops is None
     assert not device.uses_tf32()
     monkeypatch.setattr(torch.backends, "fp32_precision", "tf32")  # As Transformers 5.23 does.
     assert device.uses_tf32()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from llmops_kernel.train.measure.attention_kernel import kernel_words
+from llmops_kernel.train.measure.attention_kernel import describe_kernels
 from llmops_kernel.train.parallelism import zero
-from llmops_kernel.train.performance.in_force import speed_problems, speed_words
+from llmops_kernel.train.performance.in_force import describe_speed, speed_problems
 from llmops_kernel.train.verify import optimizer_state_words
 from tests.train.measure.families import build
 
@@ -56,9 +56,9 @@ def test_settings_in_force_are_seen_and_said(
     model.forward = MethodType(lce_forward, model)
     trainer = a_trainer(model, model_wrapped=torch.compile(model))
     assert not list(speed_problems(trainer, config))
-    assert speed_words(trainer) == "activation checkpointing, compiled, fused loss by Liger"
+    assert describe_speed(trainer) == "activation checkpointing, compiled, fused loss by Liger"
     model.compile()
-    assert "compiled" in speed_words(a_trainer(model))
+    assert "compiled" in describe_speed(a_trainer(model))
 
 
 def engine(stage: int, **places: str) -> Any:
@@ -114,7 +114,7 @@ def test_the_states_of_the_optimizer_are_read_and_not_concluded_from_the_weights
 
 def test_the_kernel_that_pytorch_chooses_is_named() -> None:
     model = build("qwen3", device="cpu")
-    assert kernel_words(model, "eager", "float32", CPU) == "eager"
-    words = kernel_words(model, "sdpa", "float32", CPU)
+    assert describe_kernels(model, "eager", "float32", CPU) == "eager"
+    words = describe_kernels(model, "sdpa", "float32", CPU)
     assert words in ("sdpa (flash)", "sdpa (math)", "sdpa (flash; math with a mask)")
-    assert "another package" in kernel_words(model, "flash_attention_2", "bfloat16", CPU)
+    assert "another package" in describe_kernels(model, "flash_attention_2", "bfloat16", CPU)

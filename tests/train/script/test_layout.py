@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.config.models.script import ScriptConfig, WorkerResources
-from llmops_kernel.driver.queue.place import Room
+from llmops_kernel.driver.queue.place import ClusterCapacity
 from llmops_kernel.train.script.workers import WorkerNode, layout, needs
 
 
@@ -46,21 +46,23 @@ def test_ranks_are_whole_and_nodes_stay_together(placed: list[str]) -> None:
 
 def test_workers_that_can_never_fit_are_refused_and_busy_ones_wait() -> None:
     config = ScriptConfig(script="t.py", num_workers=4, resources=WorkerResources(cpus=2))
-    never = needs(config, room=Room({"CPU": 4.0}), free={"CPU": 4.0})
+    never = needs(config, capacity=ClusterCapacity({"CPU": 4.0}), free={"CPU": 4.0})
     assert "8 CPU" in never.problem
     assert "num_workers" in never.remedy
-    waits = needs(config, room=Room({"CPU": 8.0}), free={"CPU": 1.0})
+    waits = needs(config, capacity=ClusterCapacity({"CPU": 8.0}), free={"CPU": 1.0})
     assert not waits.problem
     assert "1 of 8 CPU free" in waits.warning
-    gpus = needs(config, room=Room({"CPU": 8.0, "GPU": 4.0}), free={"CPU": 8.0, "GPU": 4.0})
+    gpus = needs(
+        config, capacity=ClusterCapacity({"CPU": 8.0, "GPU": 4.0}), free={"CPU": 8.0, "GPU": 4.0}
+    )
     assert (gpus.gpus, gpus.problem, gpus.warning) == (1.0, "", "")
 
 
 def test_with_an_autoscaler_the_bound_is_what_the_cluster_can_have() -> None:
     config = ScriptConfig(script="t.py", num_workers=4, resources=WorkerResources(cpus=2))
-    waits = needs(config, room=Room({"CPU": 8.0, "GPU": 4.0}, grows=True), free={})
+    waits = needs(config, capacity=ClusterCapacity({"CPU": 8.0, "GPU": 4.0}, grows=True), free={})
     assert (waits.problem, waits.gpus) == ("", 1.0)
     assert waits.warning
-    never = needs(config, room=Room({"CPU": 4.0}, grows=True), free={})
+    never = needs(config, capacity=ClusterCapacity({"CPU": 4.0}, grows=True), free={})
     assert "they request 8 CPU, the cluster can have at most 4" in never.problem
     assert "max_replicas" in never.remedy

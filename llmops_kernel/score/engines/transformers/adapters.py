@@ -18,7 +18,9 @@ class Adapters:
     def __init__(self, model: Any, name: str) -> None:
         self._model = model
         self._name = name
-        self._shapes: Shapes = {one: tuple(w.shape) for one, w in model.named_parameters()}
+        self._shapes: Shapes = {
+            weight_name: tuple(weight.shape) for weight_name, weight in model.named_parameters()
+        }
         self._loaded: OrderedDict[str, str] = OrderedDict()
         """Version of its files -> the name that PEFT knows it by."""
         self._count = 0

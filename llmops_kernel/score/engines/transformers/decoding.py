@@ -28,7 +28,7 @@ from llmops_kernel.score.engines.transformers.forward import Forward
 from llmops_kernel.score.engines.transformers.loading import Loaded
 
 _INCOMPLETE = "�"
-"""What bytes become that are not a whole character; at the end of an answer vLLM leaves it out."""
+"""The replacement of bytes that are no whole character; vLLM leaves it out at an answer's end."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class Decoding:
         )
 
 
-# --- Choosing the next token of each row ---
+# --- Choice of the next token ---
 
 
 def choose(
@@ -193,11 +193,13 @@ def choose(
     open_to = logits if allowed is None else logits.masked_fill(~allowed, -torch.inf)
     if job.temperature > 0:
         shaped = shape(open_to / job.temperature, top_k=job.top_k, top_p=job.top_p)
-        chosen = torch.cat([_draw(row, one) for row, one in zip(shaped, generators, strict=True)])
+        tokens = torch.cat(
+            [_draw(row, generator) for row, generator in zip(shaped, generators, strict=True)]
+        )
     else:
-        chosen = open_to.argmax(dim=-1)
-    logprobs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(dim=-1)
-    return chosen.tolist(), logprobs.tolist()
+        tokens = open_to.argmax(dim=-1)
+    logprobs = logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
+    return tokens.tolist(), logprobs.tolist()
 
 
 def shape(logits: torch.Tensor, *, top_k: int | None, top_p: float) -> torch.Tensor:
@@ -221,7 +223,7 @@ def _draw(row: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.multinomial(probabilities, 1, generator=generator)
 
 
-# --- Keeps answers within a JSON schema, with llguidance: the library that vLLM uses, too ---
+# --- Answers within a JSON schema, with llguidance, as in vLLM ---
 
 
 class Grammars:
@@ -255,7 +257,7 @@ class Grammars:
 
 
 class Matcher:
-    """Where one answer stands in the schema."""
+    """The position of an answer in the schema."""
 
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher = matcher

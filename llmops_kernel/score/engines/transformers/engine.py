@@ -57,8 +57,8 @@ class TransformersEngine:
     def _start(self) -> list[Answer]:
         """Begin the next batch."""
         items = next_batch(list(self._queue), self.spec.batch_size)
-        chosen = {id(item) for item in items}
-        self._queue = deque(item for item in self._queue if id(item) not in chosen)
+        batch_ids = {id(item) for item in items}
+        self._queue = deque(item for item in self._queue if id(item) not in batch_ids)
         try:
             return self._run(items)
         except PromptError as error:
@@ -85,11 +85,11 @@ class TransformersEngine:
         return lambda: grammars.matcher(job.json_schema)
 
     def cancel(self, ids: Sequence[int]) -> None:
-        gone = set(ids)
-        self._queue = deque(item for item in self._queue if item.request.id not in gone)
-        self._answers = [answer for answer in self._answers if answer.id not in gone]
+        cancelled = set(ids)
+        self._queue = deque(item for item in self._queue if item.request.id not in cancelled)
+        self._answers = [answer for answer in self._answers if answer.id not in cancelled]
         if self._decoding is not None:
-            self._decoding.cancel(gone)
+            self._decoding.cancel(cancelled)
             if not self._decoding.items:
                 self._decoding = None
 

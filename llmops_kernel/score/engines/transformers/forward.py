@@ -74,16 +74,16 @@ class Forward:
 
     def fork(self) -> Forward:
         """Return a copy that goes on from here; this one stays as it is."""
-        other = copy(self)
-        other._cache = deepcopy(self._cache)
-        return other
+        branch = copy(self)
+        branch._cache = deepcopy(self._cache)
+        return branch
 
 
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits.float(), dim=-1)
 
 
-# --- Probabilities of given texts, and vectors: the tasks that write nothing ---
+# --- Probabilities of given texts, and embeddings ---
 
 
 _MAX_LOGIT_BYTES = 256_000_000
@@ -94,7 +94,7 @@ def classify(loaded: Loaded, forward: Forward, items: Sequence[Item]) -> list[An
 
     The prompts are read once; each choice goes on from there.
     """
-    choices = {one: answer_tokens(loaded.tokenizer, one) for one in items[0].job.choices}
+    choices = {label: answer_tokens(loaded.tokenizer, label) for label in items[0].job.choices}
     output = forward.prefill([item.prompt for item in items], use_cache=True)
     first = log_softmax(output.logits[:, -1])
     totals: dict[str, list[float]] = {}
@@ -145,9 +145,9 @@ def _logprob(
 ) -> Iterator[Answer]:
     output = forward.prefill(rows, keep=max(keeps) + 1, use_cache=False)
     for item, row, keep, logits in zip(items, rows, keeps, output.logits, strict=True):
-        wanted = torch.tensor(row[len(row) - keep :], device=loaded.device, dtype=torch.long)
+        targets = torch.tensor(row[len(row) - keep :], device=loaded.device, dtype=torch.long)
         places = log_softmax(logits[-keep - 1 : -1])
-        total = float(places.gather(-1, wanted[:, None]).sum())
+        total = float(places.gather(-1, targets[:, None]).sum())
         if math.isnan(total):
             yield failed(item.request, NAN, prompt_tokens=len(item.prompt))
         else:

@@ -33,7 +33,7 @@ class Loaded:
 
 
 def load(spec: EngineSpec) -> Loaded:
-    """Raises ModelError."""
+    """Load the model. Raises ModelError."""
     device = _device(spec)
     free = torch.cuda.mem_get_info()[0] if device.type == "cuda" else None
     check_memory(spec, free)

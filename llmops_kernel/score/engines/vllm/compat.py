@@ -1,4 +1,4 @@
-"""What we use of vLLM beyond `LLM` and `SamplingParams`, checked on 0.32.0.
+"""The names of vLLM that we use beyond `LLM` and `SamplingParams`, checked on 0.32.0.
 
 vLLM calls some of it internal, and may rename any of it in a release: each name stands here only.
 `LLMEngine` is what its offline `LLM` is made of; unlike `LLM.generate` it takes requests while it
@@ -47,10 +47,10 @@ def load() -> Any:
             remedy="run `llmops score-env`, which makes an environment for it, or set"
             " engine.type to transformers",
         ) from error
-    found = {}
+    names = {}
     for name, module in NAMES.items():
         try:
-            found[name] = getattr(import_module(module), name)
+            names[name] = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ModelError(
                 f"vLLM {vllm.__version__} has no {module}.{name}; the engine was checked on"
@@ -58,7 +58,7 @@ def load() -> Any:
                 remedy=f"install vLLM {CHECKED_ON} (`llmops score-env --remove`, then"
                 " `llmops score-env`), or set engine.type to transformers",
             ) from error
-    return SimpleNamespace(**found)
+    return SimpleNamespace(**names)
 
 
 def gpu_facts() -> DeviceFacts:

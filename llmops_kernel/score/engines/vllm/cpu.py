@@ -1,4 +1,4 @@
-"""What makes vLLM faster on CPUs: one LoRA product for each adapter, a cheap look for NaN."""
+"""Patches that make vLLM faster on CPUs: one LoRA product per adapter, a cheap test for NaN."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def groups_of(indices: Any) -> list[tuple[int, Any]]:
     Tokens are a slice where they follow each other, else an int64 tensor. Index -1 means that a
     token has no adapter.
     """
-    found = []
+    groups = []
     for slot in indices.unique().tolist():
         if slot < 0:
             continue
         tokens = (indices == slot).nonzero().flatten()
         first, last = int(tokens[0]), int(tokens[-1])
         together = last - first + 1 == len(tokens)
-        found.append((slot, slice(first, last + 1) if together else tokens))
-    return found
+        groups.append((slot, slice(first, last + 1) if together else tokens))
+    return groups
 
 
 def grouped(base: Any) -> Any:
@@ -36,9 +36,9 @@ def grouped(base: Any) -> Any:
     class GroupedLoRA(base):
         """Punica's wrapper for CPUs; what it does not override is vLLM's."""
 
-        def update_metadata(self, *arguments: Any, **named: Any) -> None:
-            """As vLLM's, once a step: which adapter each token has."""
-            super().update_metadata(*arguments, **named)
+        def update_metadata(self, *arguments: Any, **keywords: Any) -> None:
+            """Note which adapter each token has; called by vLLM once a step."""
+            super().update_metadata(*arguments, **keywords)
             self._groups = groups_of(self.token_lora_indices)
 
         def add_lora_linear(
@@ -66,7 +66,7 @@ def grouped(base: Any) -> Any:
     return GroupedLoRA
 
 
-# --- NaN in logits on CPUs, at a fraction of the price ---
+# --- NaN in logits on CPUs ---
 # vLLM counts the NaN of every row in every step (`count_nans_per_row` in
 # `vllm/v1/worker/gpu_model_runner.py`, 0.32.0). On a CPU that makes a tensor of truth values and
 # adds it up as integers: a tenth of a step of a small model. A row's sum says the same, as a NaN

@@ -53,7 +53,7 @@ class VllmEngine:
         self._engine: Engine | None = load(self.spec, self._on_stats)
         self._tokenizer = self._engine.core.get_tokenizer()
         self._tasks: dict[int, Task] = {}
-        self._parts: dict[str, tuple[Task, Part]] = {}
+        self._parts: dict[str, tuple[Task, CoreRequest]] = {}
         self._count = 0
         self._answers: list[Answer] = []
         self._adapters: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class VllmEngine:
             ]
         return self._choices[choices]
 
-    def _send(self, task: Task, part: Part) -> None:
+    def _send(self, task: Task, part: CoreRequest) -> None:
         self._count += 1
         name = str(self._count)
         job, names = task.item.job, self.engine.names
@@ -118,8 +118,8 @@ class VllmEngine:
                 lora_request=self._adapter(job.adapter) if job.adapter else None,
             )
         except (names.VLLMValidationError, ValueError) as error:
-            what = "JSON schema" if job.task == "json" else "request"
-            raise PromptError(f"vLLM rejects the {what}: {error}") from error
+            subject = "JSON schema" if job.task == "json" else "request"
+            raise PromptError(f"vLLM rejects the {subject}: {error}") from error
         self._parts[name] = (task, part)
         task.sent.add(name)
 
@@ -139,13 +139,13 @@ class VllmEngine:
                 f"the adapter {folder} has rank {rank}; the engine was loaded for ranks up to"
                 f" {self.engine.max_rank}"
             )
-        wanted = self.engine.names.LoRARequest(key, len(self._adapters) + 1, folder)
+        request = self.engine.names.LoRARequest(key, len(self._adapters) + 1, folder)
         try:
-            self.engine.core.add_lora(wanted)
+            self.engine.core.add_lora(request)
         except Exception as error:  # Whatever the files make vLLM raise.
             raise PromptError(f"the adapter {folder} cannot be loaded: {error}") from error
-        self._adapters[key] = wanted
-        return wanted
+        self._adapters[key] = request
+        return request
 
     def step(self) -> list[Answer]:
         answers, self._answers = self._answers, []
@@ -181,10 +181,10 @@ class VllmEngine:
             task.sent.clear()
 
     def cancel(self, ids: Sequence[int]) -> None:
-        gone = set(ids)
-        self._answers = [answer for answer in self._answers if answer.id not in gone]
-        for one in gone & self._tasks.keys():
-            self._forget(self._tasks[one])
+        cancelled = set(ids)
+        self._answers = [answer for answer in self._answers if answer.id not in cancelled]
+        for request_id in cancelled & self._tasks.keys():
+            self._forget(self._tasks[request_id])
 
     @property
     def unfinished(self) -> int:
@@ -225,15 +225,15 @@ def _is_nan(answer: Answer, output: Any) -> bool:
     return answer.logprob is not None and math.isnan(answer.logprob)
 
 
-# --- How a request becomes one or several of vLLM's, and their outputs its answer ---
+# --- Requests and answers as vLLM's requests and outputs ---
 
 
 Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Part:
-    """One request to vLLM: its tokens are the prompt's and then `after`."""
+class CoreRequest:
+    """A request to vLLM: its tokens are the prompt's and then `after`."""
 
     after: Tokens
     params: Any
@@ -251,19 +251,19 @@ class Task(ABC):
         """Ids of its unfinished parts."""
 
     @abstractmethod
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         """Return the first parts. Raises PromptError."""
 
     @abstractmethod
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         """Take the output of a part; return an answer where there is one."""
 
-    def more(self) -> Iterator[Part]:
+    def more(self) -> Iterator[CoreRequest]:
         """Return the parts that were only possible after the output just taken."""
         yield from ()
 
     def _scoring(self, **options: Any) -> Any:
-        """Return parameters of a request whose text nobody wants."""
+        """Return parameters of a request whose text is not used."""
         return self.names.SamplingParams(
             temperature=0.0,
             max_tokens=1,
@@ -279,7 +279,7 @@ class Task(ABC):
 class Write(Task):
     """`generate` and `json`."""
 
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         job, kinds = self.item.job, self.names.RequestOutputKind
         is_greedy = job.temperature <= 0
         options: dict[str, Any] = {}
@@ -289,7 +289,7 @@ class Write(Task):
         if job.task == "json":
             schema = json.dumps(closed_schema(job.json_schema))
             options["structured_outputs"] = self.names.StructuredOutputsParams(json=schema)
-        yield Part(
+        yield CoreRequest(
             (),
             self.names.SamplingParams(
                 temperature=job.temperature,
@@ -302,12 +302,12 @@ class Write(Task):
             ),
         )
 
-    def take(self, part: Part, output: Any) -> Answer | None:
-        written = output.outputs[0]
-        finish: Finish = "length" if written.finish_reason in ("length", None) else "stop"
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
+        completion = output.outputs[0]
+        finish: Finish = "length" if completion.finish_reason in ("length", None) else "stop"
         return self._answer(
-            text=written.text,
-            output_tokens=len(written.token_ids),
+            text=completion.text,
+            output_tokens=len(completion.token_ids),
             finish=finish,
             is_final=output.finished,
         )
@@ -321,7 +321,7 @@ class Choose(Task):
     nodes below the first wait for it. (`prompt_logprobs` cannot use that cache.)
     """
 
-    def start(self) -> Iterator[Part]:
+    def start(self) -> Iterator[CoreRequest]:
         self._logprobs: dict[tuple[Tokens, int], float] = {}
         self._next: dict[Tokens, set[int]] = {}
         for _, tokens in self.choices:
@@ -331,17 +331,19 @@ class Choose(Task):
         self._is_first = True
         yield from self._parts(())
 
-    def _parts(self, node: Tokens) -> Iterator[Part]:
-        wanted = sorted(self._next[node])
+    def _parts(self, node: Tokens) -> Iterator[CoreRequest]:
+        token_ids = sorted(self._next[node])
         size = self.names.MAX_LOGPROB_TOKEN_IDS
-        for start in range(0, len(wanted), size):
+        for start in range(0, len(token_ids), size):
             self._waiting += 1
-            yield Part(node, self._scoring(logprob_token_ids=wanted[start : start + size]))
+            yield CoreRequest(
+                node, self._scoring(logprob_token_ids=token_ids[start : start + size])
+            )
 
-    def take(self, part: Part, output: Any) -> Answer | None:
-        (found,) = output.outputs[0].logprobs
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
+        (logprobs,) = output.outputs[0].logprobs
         for token in part.params.logprob_token_ids:
-            self._logprobs[part.after, token] = found[token].logprob
+            self._logprobs[part.after, token] = logprobs[token].logprob
         self._waiting -= 1
         if self._waiting or (self._is_first and len(self._next) > 1):
             return None
@@ -354,7 +356,7 @@ class Choose(Task):
             scores=choice_probabilities(sums),
         )
 
-    def more(self) -> Iterator[Part]:
+    def more(self) -> Iterator[CoreRequest]:
         if self._is_first and not self._waiting:
             self._is_first = False
             for node in self._next:
@@ -362,30 +364,30 @@ class Choose(Task):
                     yield from self._parts(node)
 
     def _sum(self, tokens: Tokens) -> float:
-        return sum(self._logprobs[tokens[:place], one] for place, one in enumerate(tokens))
+        return sum(self._logprobs[tokens[:place], token] for place, token in enumerate(tokens))
 
 
 class Weigh(Task):
     """`logprob`: of the target, or of the prompt's own tokens from the second on."""
 
-    def start(self) -> Iterator[Part]:
-        yield Part(tuple(self.item.target), self._scoring(prompt_logprobs=0))
+    def start(self) -> Iterator[CoreRequest]:
+        yield CoreRequest(tuple(self.item.target), self._scoring(prompt_logprobs=0))
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         tokens = [*self.item.prompt, *part.after]
         count = len(part.after) or len(tokens) - 1
         pairs = list(zip(tokens, output.prompt_logprobs, strict=True))[len(tokens) - count :]
-        total = sum(found[token].logprob for token, found in pairs)
+        total = sum(logprobs[token].logprob for token, logprobs in pairs)
         return self._answer(output_tokens=count, logprob=float(total))
 
 
 class Embed(Task):
     """`embed`: the mean over the prompt of the last layer's output, of length 1."""
 
-    def start(self) -> Iterator[Part]:
-        yield Part((), self.names.PoolingParams(task="embed"))
+    def start(self) -> Iterator[CoreRequest]:
+        yield CoreRequest((), self.names.PoolingParams(task="embed"))
 
-    def take(self, part: Part, output: Any) -> Answer | None:
+    def take(self, part: CoreRequest, output: Any) -> Answer | None:
         return self._answer(embedding=output.outputs.data.tolist())
 
 

@@ -20,7 +20,7 @@ from llmops_kernel.score.engines.vllm import compat
 MAX_LORAS = 4
 """Adapters in one batch; further ones of a job wait for it."""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM accepts as the largest rank."""
+"""Ranks that vLLM accepts as the largest one."""
 _CPU_CACHE_SHARE, _CPU_CACHE_MAX_BYTES = 0.25, 4 << 30
 _NO_LINEAR = ("lm_head", "embed_tokens", "wte", "wpe", "embed_in", "embed_out")
 
@@ -66,7 +66,7 @@ def load(spec: EngineSpec, on_stats: Callable[[Any], None]) -> Engine:
 
 def _environment(spec: EngineSpec) -> dict[str, str]:
     """Return what vLLM reads when it is imported. What the user has set stays."""
-    wanted = {
+    defaults = {
         "VLLM_LOGGING_LEVEL": "ERROR",
         # On CPUs the engine is in this process, so that none is left when it is killed.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1" if spec.num_gpus > 0 else "0",
@@ -75,8 +75,8 @@ def _environment(spec: EngineSpec) -> dict[str, str]:
         **loopback.settings(),
         "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     }
-    chosen = {name: os.environ.get(name, value) for name, value in wanted.items()}
-    return chosen | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    effective = {name: os.environ.get(name, value) for name, value in defaults.items()}
+    return effective | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
 def _context(spec: EngineSpec) -> int:
@@ -90,7 +90,7 @@ def _context(spec: EngineSpec) -> int:
 
 
 def _arguments(spec: EngineSpec, names: Any, context: int, base: Shapes) -> dict[str, Any]:
-    wanted: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": spec.model,
         "revision": spec.revision,
         "dtype": spec.dtype,
@@ -108,13 +108,13 @@ def _arguments(spec: EngineSpec, names: Any, context: int, base: Shapes) -> dict
     }
     if spec.num_gpus <= 0:
         # Compiling takes minutes and a C++ compiler.
-        wanted |= {"enforce_eager": True, "kv_cache_memory_bytes": _cpu_cache_bytes()}
+        arguments |= {"enforce_eager": True, "kv_cache_memory_bytes": _cpu_cache_bytes()}
     if spec.max_lora_rank:
-        wanted |= _lora_arguments(spec, base)
+        arguments |= _lora_arguments(spec, base)
     if spec.embeds:
         pooler = names.PoolerConfig(seq_pooling_type="MEAN", use_activation=True)
-        wanted |= {"runner": "pooling", "convert": "embed", "pooler_config": pooler}
-    return wanted | spec.options
+        arguments |= {"runner": "pooling", "convert": "embed", "pooler_config": pooler}
+    return arguments | spec.options
 
 
 def _cpu_cache_bytes() -> int:
@@ -127,7 +127,7 @@ def _rank(spec: EngineSpec) -> int:
 
 
 def _lora_arguments(spec: EngineSpec, base: Shapes) -> dict[str, Any]:
-    wanted: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "enable_lora": True,
         "max_lora_rank": _rank(spec),
         "max_loras": MAX_LORAS,
@@ -136,8 +136,8 @@ def _lora_arguments(spec: EngineSpec, base: Shapes) -> dict[str, Any]:
         # On CPUs prompt_logprobs fail where lm_head can have an adapter (vLLM 0.32.0: its
         # add_lora_logits expects one row a sequence), so all other layers are named.
         layers = {name.split(".")[-2] for name, shape in base.items() if len(shape) == 2}
-        wanted["lora_target_modules"] = sorted(layers.difference(_NO_LINEAR))
-    return wanted
+        arguments["lora_target_modules"] = sorted(layers.difference(_NO_LINEAR))
+    return arguments
 
 
 def _stats(names: Any, on_stats: Callable[[Any], None]) -> type:

@@ -1,1 +1,1 @@
-"""Whether what a config names can be used, found before a run: rows, hooks, tokenizer, hub ids."""
+"""Check before a run that a config's rows, hooks, tokenizer and hub ids can be used."""

@@ -17,7 +17,7 @@ from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, P
 from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
-from llmops_kernel.train.data.preview.work import Looker, Source, hooks_of
+from llmops_kernel.train.data.preview.work import Inspection, SourceInspector, hooks_of
 from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
@@ -28,7 +28,7 @@ _ALL_ROWS = ("hooks.file", "data.format", "data.columns")
 
 
 @dataclass(frozen=True)
-class _Named:
+class _NamedSource:
     """A source of the config."""
 
     path: str
@@ -59,7 +59,7 @@ class _Check:
         self.findings.append(Finding(path=path, level="note", message=message))
 
     def is_skipped(self, *paths: str) -> bool:
-        return any(one in self.job.skip for one in paths)
+        return any(path in self.job.skip for path in paths)
 
 
 def checked(job: PreviewJob, progress: Progress = lambda _: None) -> DataCheck:
@@ -117,54 +117,58 @@ def _tokenizer(check: _Check, hooks: Hooks) -> Any:
 
 
 def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]:
-    looker = Looker(
+    inspector = SourceInspector(
         check.config,
         workspace=Path(check.job.workspace),
         hooks=hooks,
         tokenizer=tokenizer,
         rows=check.job.max_rows,
     )
-    found: list[CheckedSource] = []
+    reports: list[CheckedSource] = []
     trained: list[Formatted] = []
-    for one in _named(check.config.data):
-        if check.is_skipped(one.path) or _is_hub_id(check, one.source):
+    for item in _named(check.config.data):
+        if check.is_skipped(item.path) or _is_hub_id(check, item.source):
             continue
-        source = _looked_at(check, looker, one)
+        source = _inspected(check, inspector, item)
         if source is None:
             continue
         rows = source.report_of_rows()
         if tokenizer is not None:
             rows = source.report(check.config.data.max_length)
-        both = leaks(trained, source.rows) if one.is_eval and trained else None
-        trained += [] if one.is_eval else source.rows
-        found.append(CheckedSource(path=one.path, rows=rows, leaks=both))
-    if tokenizer is not None and any("messages" in one.row for one in trained):
+        both = leaks(trained, source.rows) if item.is_eval and trained else None
+        trained += [] if item.is_eval else source.rows
+        reports.append(CheckedSource(path=item.path, rows=rows, leaks=both))
+    if tokenizer is not None and any("messages" in item.row for item in trained):
         check.findings += [
-            Finding(path="model.id", level="warning", message=one.message, remedy=one.remedy)
-            for one in template_warnings(tokenizer)
+            Finding(path="model.id", level="warning", message=item.message, remedy=item.remedy)
+            for item in template_warnings(tokenizer)
         ]
-    return found
+    return reports
 
 
-def _named(data: DataConfig) -> Iterator[_Named]:
+def _named(data: DataConfig) -> Iterator[_NamedSource]:
     for number, source in enumerate(data.sources):
         path = f"data.train.{number}.path" if data.is_mixture else "data.train"
-        yield _Named(path, source.path, data.of(source))
+        yield _NamedSource(path, source.path, data.of(source))
     if data.eval is not None:
-        yield _Named("data.eval", data.eval, data, is_eval=True)
+        yield _NamedSource("data.eval", data.eval, data, is_eval=True)
 
 
-def _looked_at(check: _Check, looker: Looker, one: _Named) -> Source | None:
-    check.progress(f"Reading rows of {one.source}")
+def _inspected(check: _Check, inspector: SourceInspector, item: _NamedSource) -> Inspection | None:
+    check.progress(f"Reading rows of {item.source}")
     try:
-        wanted = looker.evaluation_rows(one.data) if one.is_eval else looker.training_rows(one.data)
-        return looker.look(one.data, wanted)
+        request = (
+            inspector.evaluation_rows(item.data)
+            if item.is_eval
+            else inspector.training_rows(item.data)
+        )
+        return inspector.inspect(item.data, request)
     except HookError as error:
         check.add("hooks.file", error)
     except LLMOpsError as error:
         # Nodes of a cluster may have other credentials, packages and networks.
-        is_elsewhere = "://" in one.source and isinstance(error.__cause__, OSError | ImportError)
-        check.add(one.path, error, is_warning=is_elsewhere)
+        is_elsewhere = "://" in item.source and isinstance(error.__cause__, OSError | ImportError)
+        check.add(item.path, error, is_warning=is_elsewhere)
     return None
 
 
@@ -178,18 +182,18 @@ def _hub(check: _Check) -> Iterator[Finding]:
     is_known = catalogue.is_catalogue_name(name) or "://" in name or check.is_skipped("model.id")
     if not is_known and find(name, (Path(check.job.workspace),)) is None:
         yield hub_finding("model.id", "model", name, config.model.revision, progress=check.progress)
-    for one in _named(config.data):
-        if not check.is_skipped(one.path) and _is_hub_id(check, one.source):
-            yield hub_finding(one.path, "dataset", one.source, None, progress=check.progress)
+    for item in _named(config.data):
+        if not check.is_skipped(item.path) and _is_hub_id(check, item.source):
+            yield hub_finding(item.path, "dataset", item.source, None, progress=check.progress)
             yield Finding(
-                path=one.path,
+                path=item.path,
                 level="note",
-                message=f"rows of the data set {one.source} are not read here:"
+                message=f"rows of the data set {item.source} are not read here:"
                 " `llmops data CONFIG` downloads and shows them",
             )
 
 
-# --- Whether the Hugging Face Hub, or this machine's copy of it, has a model or a data set ---
+# --- Models and data sets of the Hugging Face Hub ---
 
 
 Kind = Literal["model", "dataset"]
@@ -205,20 +209,20 @@ def hub_finding(
 
     The nodes of a cluster may have another copy, another token and another network.
     """
-    what = f"{_WORDS[kind]} {name!r}" + (f" (revision {revision})" if revision else "")
+    label = f"{_WORDS[kind]} {name!r}" + (f" (revision {revision})" if revision else "")
     if is_cached(kind, name, revision):
-        return _note(path, f"the {what} is in this machine's cache of the Hugging Face Hub")
+        return _note(path, f"the {label} is in this machine's cache of the Hugging Face Hub")
     from huggingface_hub import constants, is_offline_mode
 
     if is_offline_mode():
         return _warning(
             path,
-            f"the {what} is not in this machine's cache, and HF_HUB_OFFLINE=1 forbids to ask the"
+            f"the {label} is not in this machine's cache, and HF_HUB_OFFLINE=1 forbids to ask the"
             " Hugging Face Hub",
             "the cluster's nodes need it in their cache, or HF_HUB_OFFLINE=0 and a network",
         )
-    progress(f"Contacting the hub about the {what}")
-    return _answer(path, kind, name, revision, what=what, host=constants.ENDPOINT)
+    progress(f"Contacting the hub about the {label}")
+    return _answer(path, kind, name, revision, label=label, host=constants.ENDPOINT)
 
 
 def is_cached(kind: Kind, name: str, revision: str | None = None) -> bool:
@@ -227,17 +231,17 @@ def is_cached(kind: Kind, name: str, revision: str | None = None) -> bool:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = (
+        answers = (
             try_to_load_from_cache(name, file, repo_type=kind, revision=revision)
             for file in _FILES[kind]
         )
-        return any(isinstance(one, str) for one in found)
+        return any(isinstance(answer, str) for answer in answers)
     except HFValidationError:
         return False
 
 
 def _answer(
-    path: str, kind: Kind, name: str, revision: str | None, *, what: str, host: str
+    path: str, kind: Kind, name: str, revision: str | None, *, label: str, host: str
 ) -> Finding:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -253,15 +257,17 @@ def _answer(
     except GatedRepoError:
         return _warning(
             path,
-            f"the {what} is gated, and the hub lets this machine's account not read it",
+            f"the {label} is gated, and the hub lets this machine's account not read it",
             "accept its terms on its page of the hub, and give the cluster's nodes HF_TOKEN",
         )
     except RevisionNotFoundError:
-        return _warning(path, f"the hub has no such revision of the {what}", "check model.revision")
+        return _warning(
+            path, f"the hub has no such revision of the {label}", "check model.revision"
+        )
     except (RepositoryNotFoundError, HFValidationError):
         return _warning(
             path,
-            f"the hub has no {what}, or does not show it to this machine",
+            f"the hub has no {label}, or does not show it to this machine",
             "check its name; a private one needs HF_TOKEN on the cluster's nodes; a local folder is"
             " named from the workspace",
         )
@@ -270,10 +276,10 @@ def _answer(
         return _warning(
             path,
             f"{host} cannot be reached from this machine, so it is unknown whether the hub has the"
-            f" {what}: {reason}",
+            f" {label}: {reason}",
             "check the name; the cluster's nodes may have a network of their own",
         )
-    return _note(path, f"the hub has the {what}; the run downloads it")
+    return _note(path, f"the hub has the {label}; the run downloads it")
 
 
 def _note(path: str, message: str) -> Finding:

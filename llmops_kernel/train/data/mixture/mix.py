@@ -40,7 +40,7 @@ def window_bytes(plans: Sequence[StreamPlan], weights: Sequence[float]) -> list[
 
 @dataclass
 class Mix:
-    """One worker's way through all sources. Of a single source it is the walk through that."""
+    """A worker's walk through all sources. For a single source it is the walk through that."""
 
     walks: Sequence[Walk]
     seed: int = 0
@@ -66,7 +66,7 @@ class Mix:
 
     @cached_property
     def plan(self) -> StreamPlan:
-        """The plans of all sources in one; each source has parts of its own."""
+        """Return the plans of all sources in one; each source has parts of its own."""
         plans = [walk.plan for walk in self.walks]
         if len(plans) == 1:
             return plans[0]
@@ -138,38 +138,40 @@ class Mix:
         None if it has more, or rows that are yet to be counted.
         """
         windows = [walk.known_windows(epoch) for walk in self.walks]
-        known = [each for each in windows if each is not None]
-        count = sum(rows for each in known for _, _, rows in each)
-        if len(known) < len(windows) or count > most:
+        counted_windows = [
+            source_windows for source_windows in windows if source_windows is not None
+        ]
+        count = sum(rows for source_windows in counted_windows for _, _, rows in source_windows)
+        if len(counted_windows) < len(windows) or count > most:
             return None
-        for walk, each in zip(self.walks, known, strict=True):
-            for window, share, _ in each:
+        for walk, source_windows in zip(self.walks, counted_windows, strict=True):
+            for window, share, _ in source_windows:
                 walk.opened(window, share)
         return count
 
     def _epoch(self, epoch: int, position: int, start: int) -> Iterator[Located | None]:
         """Yield the rows of an epoch in turn; None for each that is before `start`."""
-        lanes = [_Lane(walk, number, epoch) for number, walk in enumerate(self.walks)]
+        cursors = [_SourceCursor(walk, number, epoch) for number, walk in enumerate(self.walks)]
         turns = Turns(self._keys(epoch))
-        for number, lane in enumerate(lanes):
-            if lane.span is not None:
-                turns.enter(number, lane.span, 0)
-        while (taken := turns.take()) is not None:
-            lane = lanes[taken[1]]
-            yield lane.row(position) if position >= start else None
+        for number, cursor in enumerate(cursors):
+            if cursor.span is not None:
+                turns.enter(number, cursor.span, 0)
+        while (turn := turns.take()) is not None:
+            cursor = cursors[turn[1]]
+            yield cursor.row(position) if position >= start else None
             position += 1
-            if (span := lane.advance()) is not None:
-                turns.enter(taken[1], span, lane.next)
+            if (span := cursor.advance()) is not None:
+                turns.enter(turn[1], span, cursor.next)
 
 
-class _Lane:
-    """One source's rows of an epoch, window by window."""
+class _SourceCursor:
+    """The rows of one source in an epoch, window by window."""
 
     def __init__(self, walk: Walk, source: int, epoch: int) -> None:
         self._walk, self._source = walk, source
         self._windows = walk.windows_of(epoch)
         self._loaded: list[PartRows] | None = None
-        self._chosen: Sequence[int] | None = None
+        self._order: Sequence[int] | None = None
         self.next = 0
         """Number of the next row in its window."""
         self.span: Span | None = None
@@ -188,15 +190,15 @@ class _Lane:
         assert span is not None
         if self._loaded is None:
             self._loaded = self._walk.load(span.window)
-        if self._chosen is None:
-            self._chosen = self._walk.chosen(span)
-        piece, number = span.place(self._chosen[self.next])
+        if self._order is None:
+            self._order = self._walk.chosen(span)
+        piece, number = span.place(self._order[self.next])
         part = span.window.pieces[piece].part
         return Located(self._loaded[piece], number, part, position, self._source)
 
     def _open(self) -> None:
         self.span, self.next = None, 0
-        self._loaded = self._chosen = None  # Before the next window is read.
+        self._loaded = self._order = None  # Before the next window is read.
         for window, share in self._windows:
             span, loaded = self._walk.opened(window, share)
             if span.count:
@@ -209,7 +211,7 @@ def mixed(walk: Walk | Mix) -> Mix:
     return walk if isinstance(walk, Mix) else Mix((walk,), walk.seed)
 
 
-# --- Whose turn it is among several sources ---
+# --- Turns of several sources ---
 # Each advances through its epoch as far as the others.
 # A row's key is how far its source has come with it, from 0 to 1, and the smallest key is next.
 # So each stretch of an epoch has rows of all sources in proportion, and the order depends on
@@ -284,7 +286,7 @@ class Tracker:
         num = len(self._spans())
         self._position = self._epoch = 0
         self._last = 0.0
-        self._at = [(0, 0)] * num
+        self._positions = [(0, 0)] * num
         """Window of each source, and rows that were taken of it."""
         self._entering: list[int] = list(range(num))
         self._turns = Turns(self._keys_of(0))
@@ -312,35 +314,35 @@ class Tracker:
         self._epoch += 1
         self._last = 0.0
         for source, spans in enumerate(self._spans()):
-            number = self._at[source][0]
+            number = self._positions[source][0]
             while number < len(spans) and spans[number].window.epoch < self._epoch:
                 number += 1
-            self._at[source] = (number, 0)
-        self._entering = list(range(len(self._at)))
+            self._positions[source] = (number, 0)
+        self._entering = list(range(len(self._positions)))
         self._turns = Turns(self._keys_of(self._epoch))
 
     def _step(self) -> None:
         for source in self._entering:
             self._enter(source)
         self._entering.clear()
-        taken = self._turns.take()
-        if taken is None:
+        turn = self._turns.take()
+        if turn is None:
             self._next_epoch()
             return
-        self._last, source = taken
-        number, row = self._at[source]
-        self._at[source] = (number, row + 1)
+        self._last, source = turn
+        number, row = self._positions[source]
+        self._positions[source] = (number, row + 1)
         self._position += 1
         # Not yet: its next window may not be open.
         self._entering.append(source)
 
     def _enter(self, source: int) -> None:
-        number, row = self._at[source]
+        number, row = self._positions[source]
         spans = self._spans()[source]
         while number < len(spans) and row >= spans[number].count:
             if number + 1 == len(spans) or spans[number + 1].window.epoch > self._epoch:
                 return  # It has no more rows in this epoch.
             number, row = number + 1, 0
         if number < len(spans) and spans[number].window.epoch == self._epoch:
-            self._at[source] = (number, row)
+            self._positions[source] = (number, row)
             self._turns.enter(source, spans[number], row)

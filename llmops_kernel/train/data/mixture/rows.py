@@ -28,7 +28,7 @@ def draws(size: int, weight: float) -> int:
 
 
 class MixedRows(Sequence[T], Generic[T]):
-    """All rows of one epoch, source after source: the Trainer shuffles them together.
+    """The rows of an epoch, source after source: the Trainer shuffles them together.
 
     Has the same length in each epoch. Which rows these are changes with `set_epoch`, if a weight
     is not a whole number; it depends on the seed and on nothing else.
@@ -58,7 +58,7 @@ class MixedRows(Sequence[T], Generic[T]):
 
     @property
     def counts(self) -> list[int]:
-        """Rows of each source in an epoch."""
+        """Return rows of each source in an epoch."""
         return list(self._counts)
 
     def place(self, index: int) -> tuple[int, int]:

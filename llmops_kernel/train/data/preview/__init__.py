@@ -1,1 +1,1 @@
-"""What the model will see of a config's data, found before a run: the code that the workers use."""
+"""Preview of a config's data before a run, by the code that the workers use."""

@@ -25,14 +25,14 @@ from llmops_kernel.train.data.examples import (
     shape_row,
     tokenise_row,
 )
-from llmops_kernel.train.data.preview.wanted import Numbered
+from llmops_kernel.train.data.preview.row_request import NumberedRow
 from llmops_kernel.train.data.skipped import Fields, sayable
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks
 
 T = TypeVar("T")
 _OF_SAMPLE, _OF_WHOLE = 100, 750
-"""Characters that are tokenised for each row that is asked for. With 2,000 rows a quarter of a
+"""Characters that are tokenised for each requested row. With 2,000 rows a quarter of a
 second of a sample; of a source that was read whole, whose figures are exact then, two seconds."""
 
 
@@ -40,12 +40,12 @@ second of a sample; of a source that was read whole, whose figures are exact the
 class Formatted:
     """A row in its format, before it is tokenised."""
 
-    at: Numbered
+    source_row: NumberedRow
     format: str
     row: Row
     """`{"messages": [...]}` or `{"text": ...}`."""
     uses: tuple[Use, ...] = ()
-    """What is to be said of its fields."""
+    """Notes on its fields."""
     unused: tuple[str, ...] = ()
     """Its columns that are not used."""
 
@@ -57,7 +57,7 @@ class Formatted:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the assistant says anything; a plain text has no answer."""
+        """Return whether the assistant says anything; a plain text has no answer."""
         return "text" in self.row or any(
             message["role"] == "assistant"
             and (message["content"].strip() or message.get("tool_calls"))
@@ -66,54 +66,55 @@ class Formatted:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What is kept of a tokenised row: its tokens would need much memory."""
+class RowSizes:
+    """The sizes of a tokenised row: its tokens would need much memory."""
 
     number: int | None
     format: str
     length: int
     """Tokens before the cut."""
-    kept: int
+    num_tokens: int
     """Tokens that are left of it: after the cut, or in all pieces of a long text."""
-    counted: int
+    num_loss: int
     """Tokens that the loss counts."""
     sequences: tuple[int, ...] = ()
     """Tokens of each sequence that it becomes and that is trained on."""
     is_cut: bool = False
-    """Whether it is longer than `max_length` and truncated."""
+    """True if it is longer than `max_length` and truncated."""
     is_apart: bool = False
-    """Whether it is a chat whose answers are in several sequences, see `answer_spans`."""
+    """True if it is a chat whose answers are in several sequences, see `answer_spans`."""
 
 
-class Reader:
+class RowReader:
     """Formats and tokenises rows of one source. Raises DataError and HookError, with the row."""
 
     def __init__(self, source: str, *, data: DataConfig, hooks: Hooks, tokenizer: Any) -> None:
         self._source = source
         self._data, self._hooks, self._tokenizer = data, hooks, tokenizer
 
-    def format(self, at: Numbered) -> Formatted:
+    def format(self, numbered: NumberedRow) -> Formatted:
         """Return the row in its format, as a worker does before the chat template."""
-        return self._with_number(at, lambda number: self._format(at, number))
+        return self._with_number(numbered, lambda number: self._format(numbered, number))
 
-    def tokenise(self, one: Formatted) -> tuple[list[Example], list[Example], bool]:
+    def tokenise(self, row: Formatted) -> tuple[list[Example], list[Example], bool]:
         """Return the row as tokens, the sequences that it becomes, and whether it is cut.
 
         Of a chat there may be several: the first are parts of it, each with an answer of its own.
         """
         wholes = self._with_number(
-            one.at, lambda number: tokenise_row(one.row, number, self._tokenizer, self._data)
+            row.source_row,
+            lambda number: tokenise_row(row.row, number, self._tokenizer, self._data),
         )
-        pieces, is_cut = divided(wholes, one.row, self._data)
+        pieces, is_cut = divided(wholes, row.row, self._data)
         return wholes, pieces, is_cut
 
-    def measure(self, one: Formatted) -> Measured:
+    def measure(self, row: Formatted) -> RowSizes:
         """Tokenise a row and keep its sizes."""
-        wholes, pieces, is_cut = self.tokenise(one)
+        wholes, pieces, is_cut = self.tokenise(row)
         used = [piece for piece in pieces if num_counted(piece)]
-        return Measured(
-            one.at.number,
-            one.format,
+        return RowSizes(
+            row.source_row.number,
+            row.format,
             max(len(whole.input_ids) for whole in wholes),
             sum(len(piece.input_ids) for piece in pieces),
             sum(map(num_counted, pieces)),
@@ -122,25 +123,27 @@ class Reader:
             len(wholes) > 1,
         )
 
-    def _format(self, at: Numbered, number: int | str) -> Formatted:
-        prepared = prepare_row(at.row, number, self._data, self._hooks)
+    def _format(self, numbered: NumberedRow, number: int | str) -> Formatted:
+        prepared = prepare_row(numbered.row, number, self._data, self._hooks)
         shaped = shape_row(prepared, number, self._data)
         name = recognised(prepared, self._data.format) or self._data.format
-        found = Fields()
-        found.add(prepared, self._data.format)
-        said = tuple(sayable(found.uses, self._tokenizer))
-        return Formatted(at, name, shaped, said, found.unused)
+        fields = Fields()
+        fields.add(prepared, self._data.format)
+        notes = tuple(sayable(fields.uses, self._tokenizer))
+        return Formatted(numbered, name, shaped, notes, fields.unused)
 
-    def _with_number(self, at: Numbered, work: Callable[[int | str], T]) -> T:
+    def _with_number(self, numbered: NumberedRow, work: Callable[[int | str], T]) -> T:
         """Do it; after an error once more, so that the message has the number of the row."""
         try:
-            return work(at.number or 0)
+            return work(numbered.number or 0)
         except (DataError, HookError) as error:
-            if at.number is None and at.find_number is not None:
-                return self._again(work, at.find_number(), error)
+            if numbered.number is None and numbered.find_number is not None:
+                return self._retry_with_number(work, numbered.find_number(), error)
             raise self._named(error) from error
 
-    def _again(self, work: Callable[[int | str], T], number: int | str, error: Exception) -> T:
+    def _retry_with_number(
+        self, work: Callable[[int | str], T], number: int | str, error: Exception
+    ) -> T:
         try:
             work(number)
         except (DataError, HookError) as again:
@@ -157,14 +160,14 @@ class Reader:
 
 
 def measured(
-    reader: Reader,
+    reader: RowReader,
     rows: Sequence[Formatted],
     *,
     count: int,
     seed: int,
     is_sample: bool,
     broken: list[str] | None = None,
-) -> list[Measured]:
+) -> list[RowSizes]:
     """Tokenise at most `count` rows from all over `rows`; fewer where they are long.
 
     They are taken in an order that `seed` chooses, so that those before an end are from all over
@@ -175,11 +178,11 @@ def measured(
     order = spread(len(rows), count, seed)
     most = count * (_OF_SAMPLE if is_sample else _OF_WHOLE)
     random.Random(seed).shuffle(order)
-    found: dict[int, Measured] = {}
+    measurements: dict[int, RowSizes] = {}
     characters = 0
     for index in order:
         try:
-            found[index] = reader.measure(rows[index])
+            measurements[index] = reader.measure(rows[index])
         except DataError as error:
             if broken is None:
                 raise
@@ -187,7 +190,7 @@ def measured(
         characters += rows[index].characters
         if characters > most:
             break
-    return [found[index] for index in sorted(found)]
+    return [measurements[index] for index in sorted(measurements)]
 
 
 def spread(size: int, count: int, seed: int) -> list[int]:
@@ -223,7 +226,7 @@ def _parts(row: Row) -> Iterator[str]:
         yield json.dumps(tools, sort_keys=True, default=str)
 
 
-# --- The tokens of a row as text, each with whether the loss counts it ---
+# --- Tokens of a row as text ---
 
 
 _CONTEXT = 4
@@ -254,7 +257,7 @@ def shown_row(
     size = len(whole.input_ids)
     end = size if most is None else min(size, most)
     return ShownRow(
-        number=one.at.number,
+        number=one.source_row.number,
         format=one.format,
         num_tokens=size,
         num_loss=sum(map(num_counted, sequences)),
@@ -266,7 +269,7 @@ def shown_row(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where in the tokens of a row its sequences are."""
+    """The places of the sequences in the tokens of a row."""
 
     starts: frozenset[int]
     cut: frozenset[int]
@@ -274,48 +277,50 @@ class _Layout:
 
     @classmethod
     def of(cls, wholes: Sequence[Example], sequences: Sequence[Example]) -> _Layout:
-        sizes = [len(one.input_ids) for one in wholes]
-        kept = [len(one.input_ids) for one in sequences]
+        sizes = [len(example.input_ids) for example in wholes]
+        trained = [len(example.input_ids) for example in sequences]
         if len(wholes) == 1:  # One after the other, and behind them what is cut.
-            ends = list(accumulate(kept))
+            ends = list(accumulate(trained))
             return cls(frozenset({0, *ends[:-1]}), frozenset(range(ends[-1], sizes[0])))
         starts = [0, *accumulate(sizes)][:-1]
-        found = zip(starts, sizes, kept, strict=True)
-        cut = [token for at, size, used in found for token in range(at + used, at + size)]
+        spans = zip(starts, sizes, trained, strict=True)
+        cut = [
+            token for offset, size, count in spans for token in range(offset + count, offset + size)
+        ]
         return cls(frozenset(starts), frozenset(cut))
 
 
-def _pieces(whole: Example, layout: _Layout, end: int, tokenizer: Any) -> list[Piece]:
+def _pieces(example: Example, layout: _Layout, end: int, tokenizer: Any) -> list[Piece]:
     special = _special_ids(tokenizer)
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     before: list[int] = []
     waiting: list[int] = []
     for index in range(end):
-        token = whole.input_ids[index]
-        kind, is_special = _kind(whole, index, layout), token in special
+        token = example.input_ids[index]
+        kind, is_special = _kind(example, index, layout), token in special
         waiting.append(token)
         text = (
             _token_text(before, waiting, tokenizer) if not is_special else _name(token, tokenizer)
         )
-        following = index + 1 < end and whole.input_ids[index + 1] not in special
+        following = index + 1 < end and example.input_ids[index + 1] not in special
         if (
             text.endswith(_UNFINISHED)
             and following
             and len(waiting) < _LONGEST_CHARACTER
-            and _kind(whole, index + 1, layout) == kind
+            and _kind(example, index + 1, layout) == kind
             and not is_special
         ):
             continue  # a character of several tokens
-        found.append(Piece(text=text, ids=waiting, kind=kind, special=is_special))
+        pieces.append(Piece(text=text, ids=waiting, kind=kind, special=is_special))
         before, waiting = [] if is_special else (before + waiting)[-_CONTEXT:], []
-    return found
+    return pieces
 
 
-def _kind(whole: Example, index: int, layout: _Layout) -> Kind:
+def _kind(example: Example, index: int, layout: _Layout) -> Kind:
     if index in layout.cut:
         return "cut"
     # The first token of a sequence has none before it that would predict it.
-    counts = index not in layout.starts and whole.labels[index] != IGNORED
+    counts = index not in layout.starts and example.labels[index] != IGNORED
     return "loss" if counts else "context"
 
 

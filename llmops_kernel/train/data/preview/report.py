@@ -21,13 +21,13 @@ from llmops_kernel.store.preview_job import (
 )
 from llmops_kernel.train.data.collate import padded_width, width_multiple
 from llmops_kernel.train.data.examples import fit
-from llmops_kernel.train.data.preview.look import Formatted, Measured, fingerprint
-from llmops_kernel.train.data.preview.wanted import Sample
+from llmops_kernel.train.data.preview.look import Formatted, RowSizes, fingerprint
+from llmops_kernel.train.data.preview.row_request import Sample
 from llmops_kernel.train.performance.choose import by_length, groups_by_length
 
 _BINS = 20
 _BEYOND = 4
-"""How many times `max_length` the histogram goes; longer rows are in one last bin."""
+"""Multiple of `max_length` at which the histogram ends; longer rows are in one last bin."""
 _NAMED = 5
 """Groups of duplicates, leaks and masked rows that are named."""
 
@@ -36,69 +36,71 @@ def source_report(
     source: str,
     sample: Sample,
     rows: Sequence[Formatted],
-    found: Sequence[Measured],
+    measurements: Sequence[RowSizes],
     *,
     max_length: int,
 ) -> SourceReport:
     """Return the figures of one source."""
-    used = [one for one in found if one.counted]
-    masked = [one for one in found if not one.counted]
+    used = [row for row in measurements if row.num_loss]
+    masked = [row for row in measurements if not row.num_loss]
     before = source_rows(source, sample, rows)
-    where = before.where or ("" if len(found) == len(rows) else "from all over the source")
+    coverage = before.where or (
+        "" if len(measurements) == len(rows) else "from all over the source"
+    )
     return SourceReport(
-        **before.model_copy(update={"where": where}).model_dump(),
-        num_rows=len(found),
-        lengths=_lengths([one.length for one in found], max_length),
-        num_cut=sum(one.is_cut for one in found),
-        num_split=sum(len(one.sequences) > 1 and not one.is_apart for one in found),
-        num_apart=sum(one.is_apart for one in found),
-        num_sequences=sum(len(one.sequences) for one in found),
+        **before.model_copy(update={"where": coverage}).model_dump(),
+        num_rows=len(measurements),
+        lengths=_lengths([row.length for row in measurements], max_length),
+        num_cut=sum(row.is_cut for row in measurements),
+        num_split=sum(len(row.sequences) > 1 and not row.is_apart for row in measurements),
+        num_apart=sum(row.is_apart for row in measurements),
+        num_sequences=sum(len(row.sequences) for row in measurements),
         num_masked=len(masked),
-        masked=[one.number for one in masked if one.number is not None][:_NAMED],
-        num_tokens=sum(sum(one.sequences) for one in used),
-        num_loss=sum(one.counted for one in used),
+        masked=[row.number for row in masked if row.number is not None][:_NAMED],
+        num_tokens=sum(sum(row.sequences) for row in used),
+        num_loss=sum(row.num_loss for row in used),
     )
 
 
 def source_rows(source: str, sample: Sample, rows: Sequence[Formatted]) -> SourceRows:
     """Return what is known of the rows before they are tokenised."""
     groups = _groups(rows)
-    numbers = [[one.at.number for one in group] for group in groups if len(group) > 1]
-    unanswered = [one.at.number for one in rows if not one.is_answered]
+    numbers = [[row.source_row.number for row in group] for group in groups if len(group) > 1]
+    unanswered = [row.source_row.number for row in rows if not row.is_answered]
     return SourceRows(
         source=source,
         total_rows=sample.total,
         is_estimate=sample.is_estimate,
         num_compared=len(rows),
         where=sample.where,
-        formats=dict(Counter(one.format for one in rows).most_common()),
+        formats=dict(Counter(row.format for row in rows).most_common()),
         num_duplicates=len(rows) - len(groups),
         duplicates=[[n for n in group if n is not None][:_NAMED] for group in numbers[:_NAMED]],
         num_unanswered=len(unanswered),
         unanswered=[number for number in unanswered if number is not None][:_NAMED],
         fields=[
             FieldUse(text=use.said(count), rows=count)
-            for use, count in sorted(Counter(use for one in rows for use in one.uses).items())
+            for use, count in sorted(Counter(use for row in rows for use in row.uses).items())
         ],
-        unused=sorted({name for one in rows for name in one.unused}),
+        unused=sorted({name for row in rows for name in row.unused}),
     )
 
 
 def leaks(train: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
     """Return the evaluation rows that are training rows too."""
-    trained = {fingerprint(one.row): one.at.number for one in reversed(train)}
-    both = [one for one in held_out if fingerprint(one.row) in trained]
-    pairs = [(one.at.number, trained[fingerprint(one.row)]) for one in both]
-    named = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
-    return Leaks(rows=len(both), of=len(held_out), pairs=named[:_NAMED])
+    trained = {fingerprint(row.row): row.source_row.number for row in reversed(train)}
+    both = [row for row in held_out if fingerprint(row.row) in trained]
+    pairs = [(row.source_row.number, trained[fingerprint(row.row)]) for row in both]
+    numbered = [(mine, theirs) for mine, theirs in pairs if mine is not None and theirs is not None]
+    return Leaks(rows=len(both), of=len(held_out), pairs=numbered[:_NAMED])
 
 
 def _groups(rows: Sequence[Formatted]) -> list[list[Formatted]]:
     """Return rows that are the same, together; in the order of their first."""
-    found: dict[bytes, list[Formatted]] = {}
-    for one in rows:
-        found.setdefault(fingerprint(one.row), []).append(one)
-    return list(found.values())
+    groups: dict[bytes, list[Formatted]] = {}
+    for row in rows:
+        groups.setdefault(fingerprint(row.row), []).append(row)
+    return list(groups.values())
 
 
 def _lengths(lengths: Sequence[int], max_length: int) -> Lengths:
@@ -126,26 +128,26 @@ def length_bins(ordered: Sequence[int], max_length: int) -> list[Bin]:
         edges = sorted({0, *(round(step * i) for i in range(1, count + 1))})
     edges[0] = min(edges[0], shortest - 1)  # rows without any token
     bins = [
-        Bin(above=low, up_to=high, rows=sum(low < one <= high for one in ordered))
+        Bin(above=low, up_to=high, rows=sum(low < length <= high for length in ordered))
         for low, high in itertools.pairwise(edges)
     ]
     while len(bins) > 1 and not bins[0].rows:
         del bins[0]
-    beyond = sum(one > edges[-1] for one in ordered)
+    beyond = sum(length > edges[-1] for length in ordered)
     return [*bins, Bin(above=edges[-1], up_to=None, rows=beyond)] if beyond else bins
 
 
-def _round_width(wanted: float) -> int:
+def _round_width(width: float) -> int:
     """Return the next of 1, 2, 5, 10, 20 ..."""
     size = 1
     while True:
         for digit in (1, 2, 5):
-            if digit * size >= wanted:
+            if digit * size >= width:
                 return digit * size
         size *= 10
 
 
-# --- What an epoch is: steps, tokens, and the padding that the run's batches need ---
+# --- Epoch: steps, tokens and padding ---
 
 
 @dataclass(frozen=True)
@@ -216,11 +218,11 @@ def sequences(config: TrainingConfig, lengths: Sequence[int]) -> list[int]:
     return [sum(lengths[index] for index in members) for members in packs]
 
 
-def _scaled(found: int, report: SourceReport) -> int | None:
+def _scaled(count: int, report: SourceReport) -> int | None:
     """Return a number of the tokenised rows for all rows."""
     if report.total_rows is None:
         return None
-    return round(found * report.total_rows / report.num_rows)
+    return round(count * report.total_rows / report.num_rows)
 
 
 def _batches(config: TrainingConfig, sizes: Sequence[int]) -> list[list[_Sequence]]:
@@ -229,10 +231,10 @@ def _batches(config: TrainingConfig, sizes: Sequence[int]) -> list[list[_Sequenc
     if config.data.shuffle:
         random.Random(config.seed).shuffle(order)
     size = config.training.micro_batch_size
-    found = [order[first : first + size] for first in range(0, len(order), size)]
+    batches = [order[first : first + size] for first in range(0, len(order), size)]
     if not groups_by_length(config):
-        return found
-    return [batch for step in _steps(config, found) for batch in by_length(step)]
+        return batches
+    return [batch for step in _steps(config, batches) for batch in by_length(step)]
 
 
 def _steps(
@@ -241,9 +243,9 @@ def _steps(
     """Yield the micro batches that a worker reads for one optimizer step."""
     count = config.gradient_accumulation_steps
     for worker in range(config.parallelism.num_workers):
-        own = batches[worker :: config.parallelism.num_workers]
-        for first in range(0, len(own), count):
-            yield own[first : first + count]
+        worker_batches = batches[worker :: config.parallelism.num_workers]
+        for first in range(0, len(worker_batches), count):
+            yield worker_batches[first : first + count]
 
 
 def _padding(
@@ -255,7 +257,7 @@ def _padding(
     multiple = width_multiple(use_gpu=use_gpu)
     tokens = positions = 0
     for batch in batches:
-        sizes = [len(one.input_ids) for one in batch]
+        sizes = [len(sequence.input_ids) for sequence in batch]
         if config.performance.padding_free:
             sizes = [sum(sizes)]
         tokens += sum(sizes)

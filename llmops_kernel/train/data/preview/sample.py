@@ -14,13 +14,13 @@ from llmops_kernel.store.files import find
 from llmops_kernel.tables.files import FORMATS
 from llmops_kernel.tables.parts import Part
 from llmops_kernel.tables.reading import read_part
-from llmops_kernel.train.data.preview.wanted import Numbered, Sample, Wanted
+from llmops_kernel.train.data.preview.row_request import NumberedRow, RowRequest, Sample
 from llmops_kernel.train.data.sources import Row, json_row, load_rows, open_rows, with_nulls
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.reader import LINES, PartRows, place, read, read_first
 
-# --- Lines of a large file, read at places all over it: JSONL, CSV and plain text ---
+# --- Lines from all over a large file: JSONL, CSV and plain text ---
 
 
 _PLACES = 256
@@ -30,19 +30,19 @@ _COUNTED_BYTES = 1 << 30
 """Lines before a row are counted up to here, which takes a second; a row beyond is named by its
 first byte."""
 _CHUNK_BYTES = 1 << 22
-_LOOKED_AT_BYTES = 1 << 20
+_SNIFFED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Line:
-    at: int
+    offset: int
     """Its first byte."""
     text: bytes
     number: int | None
-    """Of the line, from 1; None where it is not known."""
+    """Number of the line, from 1; None where it is not known."""
 
 
-def of_lines(path: Path, wanted: Wanted, *, count: int, seed: int) -> Sample | None:
+def sample_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> Sample | None:
     """Return about `count` rows from all over a file; None where a line need not be a row.
 
     A CSV is read so if no value of its first MiB goes over several lines. Raises DataError.
@@ -51,36 +51,38 @@ def of_lines(path: Path, wanted: Wanted, *, count: int, seed: int) -> Sample | N
     if kind not in {"jsonl", "csv", "text"} or (kind == "csv" and _has_long_values(path)):
         return None
     size = path.stat().st_size
-    spread = _spread_lines(path, wanted.source, size, count=count, chance=random.Random(seed))
-    lines = [one for one in spread if one.at or kind != "csv"]  # The first one is the header.
+    spread = _spread_lines(path, request.source, size, count=count, chance=random.Random(seed))
+    lines = [
+        line for line in spread if line.offset or kind != "csv"
+    ]  # The first one is the header.
     if not lines:
         return None
-    mean = sum(len(one.text) for one in lines) / len(lines)
+    mean = sum(len(line.text) for line in lines) / len(lines)
     total = round(size / mean)
-    if wanted.limit is not None and wanted.limit < total:
-        total = wanted.limit
-        lines = [one for one in lines if one.at < wanted.limit * mean]
+    if request.limit is not None and request.limit < total:
+        total = request.limit
+        lines = [line for line in lines if line.offset < request.limit * mean]
     if kind == "jsonl":
-        rows = [_json(path, wanted, one) for one in lines]
-    elif kind == "csv" and any(one.text.count(b'"') % 2 for one in lines):
+        rows = [_json(path, request, line) for line in lines]
+    elif kind == "csv" and any(line.text.count(b'"') % 2 for line in lines):
         return None
     else:
-        rows = [_of_table(path, kind, wanted, one) for one in lines]
-    found = [one for one in rows if one is not None]
-    return Sample(found, total, is_estimate=True, where="from all over the file")
+        rows = [_parse_line(path, kind, request, line) for line in lines]
+    numbered_rows = [line for line in rows if line is not None]
+    return Sample(numbered_rows, total, is_estimate=True, where="from all over the file")
 
 
 def _kind(path: Path) -> str | None:
-    found = FORMATS.get(path.suffix.lower())
-    if found != "json":
-        return found
+    by_suffix = FORMATS.get(path.suffix.lower())
+    if by_suffix != "json":
+        return by_suffix
     with path.open("rb") as file:
         return "json" if file.read(1024).strip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[" else "jsonl"
 
 
 def _has_long_values(path: Path) -> bool:
     with path.open("rb") as file:
-        lines = file.read(_LOOKED_AT_BYTES).split(b"\n")[:-1]
+        lines = file.read(_SNIFFED_BYTES).split(b"\n")[:-1]
     return not lines or any(line.count(b'"') % 2 for line in lines)
 
 
@@ -122,100 +124,102 @@ def _line(file: Any, source: str) -> bytes:
     return line
 
 
-def _json(path: Path, wanted: Wanted, line: _Line) -> Numbered | None:
+def _json(path: Path, request: RowRequest, line: _Line) -> NumberedRow | None:
     def number() -> int | str:
-        return line.number or place_of(path, line.at, line_at)
+        return line.number or place_of(path, line.offset, line_at)
 
     try:
-        row = json_row(line.text, 1, wanted.source)
+        row = json_row(line.text, 1, request.source)
     except DataError as error:
-        if wanted.broken is not None:
-            wanted.broken.append(error.message)
+        if request.broken is not None:
+            request.broken.append(error.message)
             return None
-        row = json_row(line.text, number(), wanted.source)  # raises again, with the right number
-    return Numbered(row, line.number, number)
+        row = json_row(line.text, number(), request.source)  # raises again, with the right number
+    return NumberedRow(row, line.number, number)
 
 
-def _of_table(path: Path, kind: str, wanted: Wanted, line: _Line) -> Numbered | None:
+def _parse_line(path: Path, kind: str, request: RowRequest, line: _Line) -> NumberedRow | None:
     def number() -> int | str:
-        return place_of(path, line.at, _rows_before if kind == "text" else _lines_before)
+        return place_of(path, line.offset, _rows_before if kind == "text" else _lines_before)
 
     row, wrong = _table_row(path, kind, line, 0)
     if not wrong:
-        return Numbered(with_nulls(row) if wanted.nulls and kind == "csv" else row, None, number)
-    if wanted.broken is None:
-        found = number()
-        if isinstance(found, int):
-            _, wrong = _table_row(path, kind, line, found)
+        return NumberedRow(
+            with_nulls(row) if request.nulls and kind == "csv" else row, None, number
+        )
+    if request.broken is None:
+        line_number = number()
+        if isinstance(line_number, int):
+            _, wrong = _table_row(path, kind, line, line_number)
         raise DataError(
-            f"{wanted.source}: {wrong}.",
+            f"{request.source}: {wrong}.",
             remedy="correct or delete this row, or set data.on_error=skip",
         )
-    wanted.broken.append(f"{wanted.source}: {wrong}.")
+    request.broken.append(f"{request.source}: {wrong}.")
     return None
 
 
 def _table_row(path: Path, kind: str, line: _Line, number: int) -> tuple[Row, str]:
     """Return the row of a line, and what is wrong with it."""
-    before = line_at(path, line.at) - 1 if number else 0
+    before = line_at(path, line.offset) - 1 if number else 0
     part = Part(
         index=0,
         url=str(path),
         format=kind,
         first_row=number,
         num_rows=1,
-        offset=line.at,
+        offset=line.offset,
         num_bytes=len(line.text),
         line=before,
         name=path.name,
     )
     try:
-        (found,) = read_part(part).rows
+        (table_row,) = read_part(part).rows
     except DataError:  # It has the number of the line in this part.
-        return {}, f"the row at byte {line.at:,} cannot be read as CSV"
-    if not found.error or number:
-        return found.values, found.error
-    return found.values, f"the row at byte {line.at:,} {_what(found.error)}"
+        return {}, f"the row at byte {line.offset:,} cannot be read as CSV"
+    if not table_row.error or number:
+        return table_row.values, table_row.error
+    return table_row.values, f"the row at byte {line.offset:,} {_describe_problem(table_row.error)}"
 
 
-def _what(error: str) -> str:
+def _describe_problem(error: str) -> str:
     """Return what is wrong, without a row's number and line."""
     return error.removeprefix("row 0 ").rpartition(" (")[0]
 
 
-def place_of(path: Path, at: int, count: Callable[[Path, int], int]) -> int | str:
+def place_of(path: Path, offset: int, count: Callable[[Path, int], int]) -> int | str:
     """Return the number that `count` finds of what begins at a byte; far away only the byte."""
-    return count(path, at) if at <= _COUNTED_BYTES else f"at byte {at:,}"
+    return count(path, offset) if offset <= _COUNTED_BYTES else f"at byte {offset:,}"
 
 
-def line_at(path: Path, at: int) -> int:
+def line_at(path: Path, offset: int) -> int:
     """Return the number of the line that begins at a byte."""
-    number, left = 1, at
+    number, remaining = 1, offset
     with path.open("rb") as file:
-        while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
+        while remaining > 0 and (chunk := file.read(min(remaining, _CHUNK_BYTES))):
             number += chunk.count(b"\n")
-            left -= len(chunk)
+            remaining -= len(chunk)
     return number
 
 
-def _lines_before(path: Path, at: int) -> int:
+def _lines_before(path: Path, offset: int) -> int:
     """Return the number of a row of a CSV, whose first line is the header."""
-    return line_at(path, at) - 1
+    return line_at(path, offset) - 1
 
 
-def _rows_before(path: Path, at: int) -> int:
+def _rows_before(path: Path, offset: int) -> int:
     """Return the number of a row of a text, in which empty lines are none."""
     number, position = 1, 0
     with path.open("rb") as file:
         for line in file:
             position += len(line)
-            if position > at:
+            if position > offset:
                 break
             number += not line.isspace()
     return number
 
 
-# --- Rows from all over a Parquet file: only the pages that they are in are read ---
+# --- Rows from all over a Parquet file, by pages ---
 
 
 WHOLE_ROWS = 50_000
@@ -224,7 +228,7 @@ _WHOLE_BYTES = 32 << 20
 _GROUPS = 16
 
 
-def of_parquet(path: Path, wanted: Wanted, *, count: int) -> Sample | None:
+def sample_parquet(path: Path, request: RowRequest, *, count: int) -> Sample | None:
     """Return the first rows of some row groups; None if the file is small, empty or broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -233,15 +237,19 @@ def of_parquet(path: Path, wanted: Wanted, *, count: int) -> Sample | None:
         # Without a buffer, for that would be the whole row group.
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
             total = file.metadata.num_rows
-            total = total if wanted.limit is None else min(total, wanted.limit)
+            total = total if request.limit is None else min(total, request.limit)
             if not total or _is_small(file.metadata, total):
                 return None
-            rows, groups = _of_groups(file, total, count, wanted)
+            rows, groups = _read_groups(file, total, count, request)
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
-    of = file.metadata.num_row_groups
-    where = "the first rows" if of == 1 else f"the first rows of {groups} of {of:,} row groups"
-    return Sample(rows, total, where=where)
+    num_groups = file.metadata.num_row_groups
+    coverage = (
+        "the first rows"
+        if num_groups == 1
+        else f"the first rows of {groups} of {num_groups:,} row groups"
+    )
+    return Sample(rows, total, where=coverage)
 
 
 def _is_small(footer: Any, total: int) -> bool:
@@ -249,68 +257,70 @@ def _is_small(footer: Any, total: int) -> bool:
     return total <= WHOLE_ROWS and sum(groups) <= _WHOLE_BYTES
 
 
-def _of_groups(file: Any, total: int, count: int, wanted: Wanted) -> tuple[list[Numbered], int]:
+def _read_groups(
+    file: Any, total: int, count: int, request: RowRequest
+) -> tuple[list[NumberedRow], int]:
     """Read the first rows of some row groups, spread over those that the run uses."""
     starts, passed = [], 0
     for group in range(file.num_row_groups):
         starts.append(passed)
         passed += file.metadata.row_group(group).num_rows
     used = [group for group, start in enumerate(starts) if start < total]
-    chosen = [
+    sampled = [
         used[i * len(used) // min(_GROUPS, len(used))] for i in range(min(_GROUPS, len(used)))
     ]
-    each = -(-count // len(chosen))
-    columns = wanted.columns(file.schema_arrow.names)
-    rows: list[Numbered] = []
-    for group in chosen:
+    each = -(-count // len(sampled))
+    columns = request.columns(file.schema_arrow.names)
+    rows: list[NumberedRow] = []
+    for group in sampled:
         first = starts[group]
         batches = file.iter_batches(
             batch_size=each, row_groups=[group], columns=columns, use_threads=False
         )
-        found = next(batches, None)
-        read = [] if found is None else found.to_pylist()
-        rows += [Numbered(row, first + n) for n, row in enumerate(read, start=1)]
-    return [one for one in rows if (one.number or 0) <= total][:count], len(chosen)
+        batch = next(batches, None)
+        read = [] if batch is None else batch.to_pylist()
+        rows += [NumberedRow(row, first + n) for n, row in enumerate(read, start=1)]
+    return [numbered for numbered in rows if (numbered.number or 0) <= total][:count], len(sampled)
 
 
-# --- Rows from all over data that a run streams: of some of its parts the first rows ---
+# --- First rows of some parts of streamed data ---
 
 
 _PARTS = 16
 _HEAD_BYTES = 128 << 10
-"""Of a part of a text so much is read, and more only if no row begins there."""
+"""Bytes read of a part of a text, and more only if no row begins there."""
 
 
-def of_parts(wanted: Wanted, *, count: int) -> Sample:
+def sample_parts(request: RowRequest, *, count: int) -> Sample:
     """Return about `count` rows. Raises DataError."""
-    plan = plan_stream(wanted.source, roots=wanted.roots, split=wanted.split)
+    plan = plan_stream(request.source, roots=request.roots, split=request.split)
     used = min(_PARTS, len(plan.parts))
-    chosen = [plan.parts[piece * len(plan.parts) // used] for piece in range(used)]
+    sampled = [plan.parts[piece * len(plan.parts) // used] for piece in range(used)]
     each = -(-count // used)
-    heads = [_head(plan, part, each, wanted) for part in chosen]
-    rows: list[Numbered] = []
-    for part, found in heads:
-        for index in range(min(len(found), each)):
-            one = _of_part(plan, part, found, index, wanted.broken)
-            rows += [] if one is None else [one]
+    heads = [_head(plan, part, each, request) for part in sampled]
+    rows: list[NumberedRow] = []
+    for part, part_rows in heads:
+        for index in range(min(len(part_rows), each)):
+            row = _read_row(plan, part, part_rows, index, request.broken)
+            rows += [] if row is None else [row]
     total, is_exact = _estimated_rows(plan, heads)
     files = "1 file" if len(plan.files) == 1 else f"{len(plan.files):,} files"
-    where = "" if len(rows) == total else f"from all over {files}"
-    return Sample(rows, total, is_estimate=not is_exact, where=where)
+    coverage = "" if len(rows) == total else f"from all over {files}"
+    return Sample(rows, total, is_estimate=not is_exact, where=coverage)
 
 
 def _head(
-    plan: StreamPlan, part: StreamPart, each: int, wanted: Wanted
+    plan: StreamPlan, part: StreamPart, each: int, request: RowRequest
 ) -> tuple[StreamPart, PartRows]:
     """Return the beginning of a part, and the rows that begin in it."""
     if plan.files[part.file].format not in LINES:
-        return part, read_first(plan.files, part, rows=each, columns=wanted.columns)
+        return part, read_first(plan.files, part, rows=each, columns=request.columns)
     size = _HEAD_BYTES
     while size < part.num_bytes:
         head = replace(part, num_bytes=size)
-        found = read(plan.files, head)
-        if len(found):
-            return head, found
+        rows = read(plan.files, head)
+        if len(rows):
+            return head, rows
         size *= 8
     return part, read(plan.files, part)
 
@@ -319,29 +329,29 @@ def _estimated_rows(
     plan: StreamPlan, heads: Sequence[tuple[StreamPart, PartRows]]
 ) -> tuple[int, bool]:
     """Return the rows of an epoch, and whether their number is exact: lines are not counted."""
-    known = sum(one.num_rows or 0 for one in plan.parts)
-    lines = [one for one in plan.parts if one.num_rows is None]
+    counted = sum(stream_part.num_rows or 0 for stream_part in plan.parts)
+    lines = [stream_part for stream_part in plan.parts if stream_part.num_rows is None]
     read_bytes = sum(part.num_bytes for part, _ in heads if part.num_rows is None)
-    read_rows = sum(len(found) for part, found in heads if part.num_rows is None)
+    read_rows = sum(len(rows) for part, rows in heads if part.num_rows is None)
     all_bytes = sum(part.num_bytes for part in lines)
     if read_bytes == all_bytes:
-        return known + read_rows, True
+        return counted + read_rows, True
     if not read_bytes:
-        return known, False
-    return known + round(read_rows / read_bytes * all_bytes), False
+        return counted, False
+    return counted + round(read_rows / read_bytes * all_bytes), False
 
 
-def _of_part(
-    plan: StreamPlan, part: StreamPart, found: PartRows, index: int, broken: list[str] | None
-) -> Numbered | None:
+def _read_row(
+    plan: StreamPlan, part: StreamPart, rows: PartRows, index: int, broken: list[str] | None
+) -> NumberedRow | None:
     def label() -> str:
         return place(plan.files, part, index)
 
     try:
-        return Numbered(found.row(index, "?"), None, label)
+        return NumberedRow(rows.row(index, "?"), None, label)
     except DataError:
         if broken is None:
-            found.row(index, label())  # raises again, with its place
+            rows.row(index, label())  # raises again, with its place
             raise
         broken.append(f"{label()} cannot be read")
         return None
@@ -352,73 +362,73 @@ WHOLE_BYTES = 16 * 1024**2
 MOST_COMPARED = WHOLE_ROWS
 
 
-def sample(wanted: Wanted, *, count: int, seed: int) -> Sample:
+def sample(request: RowRequest, *, count: int, seed: int) -> Sample:
     """Return all rows of a small source, else about `count` of it. Raises DataError.
 
     Of a large JSONL, CSV or text file lines are read at places that `seed` chooses, in equal
     pieces of it; of a large Parquet file the first rows of some row groups; of other streamed
     rows the first ones of some parts; of anything else the first rows.
     """
-    path = find(wanted.source, wanted.roots) if "://" not in wanted.source else None
-    found = None
+    path = find(request.source, request.roots) if "://" not in request.source else None
+    lines = None
     if path is not None and path.is_file():
         if path.suffix == ".parquet":
-            return of_parquet(path, wanted, count=count) or _whole(wanted)
+            return sample_parquet(path, request, count=count) or _whole(request)
         if path.stat().st_size <= WHOLE_BYTES:
-            return _whole(wanted)
-        if not _is_quick(wanted):
-            found = of_lines(path, wanted, count=count, seed=seed)
-    elif wanted.is_streamed:
-        return of_parts(wanted, count=count)
-    return found or _first(wanted, wanted.limit if _is_quick(wanted) else count)
+            return _whole(request)
+        if not _is_quick(request):
+            lines = sample_lines(path, request, count=count, seed=seed)
+    elif request.is_streamed:
+        return sample_parts(request, count=count)
+    return lines or _first(request, request.limit if _is_quick(request) else count)
 
 
-def row_at(wanted: Wanted, number: int) -> Row:
+def row_at(request: RowRequest, number: int) -> Row:
     """Return one row of a source by its number, from 1. Raises DataError."""
-    local = find(wanted.source, wanted.roots) if "://" not in wanted.source else None
-    if wanted.is_streamed and (local is None or local.is_dir()):
+    local = find(request.source, request.roots) if "://" not in request.source else None
+    if request.is_streamed and (local is None or local.is_dir()):
         raise DataError(
-            f"Rows of {wanted.source}, which are streamed, have no numbers.",
+            f"Rows of {request.source}, which are streamed, have no numbers.",
             remedy="name one of its files: `llmops data CONFIG data.train=FILE --row N`",
         )
-    every = open_rows(wanted.source, roots=wanted.roots, split=wanted.split, nulls=wanted.nulls)
-    rows = islice(every, wanted.limit)
+    every = open_rows(request.source, roots=request.roots, split=request.split, nulls=request.nulls)
+    rows = islice(every, request.limit)
     last = 0
     for last, row in enumerate(rows, start=1):
         if last == number:
             return row
     raise DataError(
-        f"{wanted.source} has no row {number:,}: the run uses {last:,}.",
+        f"{request.source} has no row {number:,}: the run uses {last:,}.",
         remedy=f"choose a row from 1 to {last:,}" if last else "check the file",
     )
 
 
-def _is_quick(wanted: Wanted) -> bool:
-    return wanted.limit is not None and wanted.limit <= MOST_COMPARED
+def _is_quick(request: RowRequest) -> bool:
+    return request.limit is not None and request.limit <= MOST_COMPARED
 
 
-def _load(wanted: Wanted, limit: int | None) -> list[Numbered]:
+def _load(request: RowRequest, limit: int | None) -> list[NumberedRow]:
     rows = load_rows(
-        wanted.source,
-        roots=wanted.roots,
-        split=wanted.split,
+        request.source,
+        roots=request.roots,
+        split=request.split,
         limit=limit,
-        broken=wanted.broken,
-        nulls=wanted.nulls,
+        broken=request.broken,
+        nulls=request.nulls,
     )
-    return [Numbered(row, number) for number, row in enumerate(rows, start=1)]
+    return [NumberedRow(row, number) for number, row in enumerate(rows, start=1)]
 
 
-def _whole(wanted: Wanted) -> Sample:
-    rows = _load(wanted, wanted.limit)
+def _whole(request: RowRequest) -> Sample:
+    rows = _load(request, request.limit)
     return Sample(rows, len(rows))
 
 
-def _first(wanted: Wanted, count: int | None) -> Sample:
-    """Return the first rows, and whether these are all: one more is asked for."""
-    rows = _load(wanted, None if count is None else count + 1)
+def _first(request: RowRequest, count: int | None) -> Sample:
+    """Return the first rows, and whether these are all: one more is read."""
+    rows = _load(request, None if count is None else count + 1)
     if count is None or len(rows) <= count:
         return Sample(rows, len(rows))
-    if count == wanted.limit:
+    if count == request.limit:
         return Sample(rows[:count], count)
-    return Sample(rows[:count], wanted.limit, where="the first rows")
+    return Sample(rows[:count], request.limit, where="the first rows")

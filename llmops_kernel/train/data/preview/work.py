@@ -30,8 +30,8 @@ from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
     Formatted,
-    Measured,
-    Reader,
+    RowReader,
+    RowSizes,
     measured,
     shown_row,
     spread,
@@ -43,43 +43,49 @@ from llmops_kernel.train.data.preview.report import (
     source_report,
     source_rows,
 )
+from llmops_kernel.train.data.preview.row_request import (
+    Columns,
+    NumberedRow,
+    RowRequest,
+    Sample,
+    all_columns,
+)
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
-from llmops_kernel.train.data.preview.wanted import Columns, Numbered, Sample, Wanted, all_columns
 from llmops_kernel.train.data.sources import is_hub_id
 from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True)
-class Source:
-    """One source, looked at."""
+class Inspection:
+    """A source whose rows were read, formatted and tokenised."""
 
-    reader: Reader
+    reader: RowReader
     rows: Sequence[Formatted]
-    found: Sequence[Measured]
+    measurements: Sequence[RowSizes]
     """Empty without a tokenizer."""
     read: Sample
-    wanted: Wanted
+    request: RowRequest
 
     def report(self, max_length: int) -> SourceReport:
         """Return its figures."""
-        name = self.wanted.source
-        found = source_report(name, self.read, self.rows, self.found, max_length=max_length)
-        return found.model_copy(update=self._more(found))
+        name = self.request.source
+        report = source_report(name, self.read, self.rows, self.measurements, max_length=max_length)
+        return report.model_copy(update=self._broken_and_unused(report))
 
     def report_of_rows(self) -> SourceRows:
         """Return what is known without a tokenizer."""
-        found = source_rows(self.wanted.source, self.read, self.rows)
-        return found.model_copy(update=self._more(found))
+        report = source_rows(self.request.source, self.read, self.rows)
+        return report.model_copy(update=self._broken_and_unused(report))
 
-    def _more(self, found: SourceRows) -> dict[str, Any]:
+    def _broken_and_unused(self, report: SourceRows) -> dict[str, Any]:
         """Return what is known of rows and columns that are not among the rows."""
-        broken = self.wanted.broken or []
-        unused = sorted({*found.unused, *self.wanted.unread})
+        broken = self.request.broken or []
+        unused = sorted({*report.unused, *self.request.unread})
         return {"num_broken": len(broken), "broken": broken[:3], "unused": unused}
 
 
-class Looker:
+class SourceInspector:
     """Looks at the sources of a config. `tokenizer` None: rows are read and formatted only."""
 
     def __init__(
@@ -88,31 +94,31 @@ class Looker:
         self._config, self._roots = config, (workspace,)
         self._hooks, self._tokenizer, self._rows = hooks, tokenizer, rows
 
-    def look(self, data: DataConfig, wanted: Wanted) -> Source:
+    def inspect(self, data: DataConfig, request: RowRequest) -> Inspection:
         """Read, format and tokenise some rows. Raises DataError, HookError."""
         seed, most = self._config.seed, self._rows
-        read = sample(wanted, count=most, seed=seed)
-        reader = self.reader(data, wanted)
+        read = sample(request, count=most, seed=seed)
+        reader = self.reader(data, request)
         compared = spread(len(read.rows), max(MOST_COMPARED, most), seed)
-        rows = _formatted(reader, [read.rows[index] for index in compared], wanted)
+        rows = _formatted(reader, [read.rows[index] for index in compared], request)
         if self._tokenizer is None:
-            return Source(reader, rows, [], read, wanted)
+            return Inspection(reader, rows, [], read, request)
         is_sample = bool(read.where) or len(rows) > most
-        found = measured(
-            reader, rows, count=most, seed=seed, is_sample=is_sample, broken=wanted.broken
+        measurements = measured(
+            reader, rows, count=most, seed=seed, is_sample=is_sample, broken=request.broken
         )
-        if not found:
-            raise _all_broken(wanted)
-        return Source(reader, rows, found, read, wanted)
+        if not measurements:
+            raise _all_broken(request)
+        return Inspection(reader, rows, measurements, read, request)
 
-    def reader(self, data: DataConfig, wanted: Wanted) -> Reader:
-        return Reader(wanted.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
+    def reader(self, data: DataConfig, request: RowRequest) -> RowReader:
+        return RowReader(request.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
 
-    def training_rows(self, data: DataConfig) -> Wanted:
+    def training_rows(self, data: DataConfig) -> RowRequest:
         """Return the rows of a data section with one source of training rows. Raises DataError."""
         (source,) = data.sources
         unread: set[str] = set()
-        return Wanted(
+        return RowRequest(
             source.path,
             self._roots,
             data.train_split,
@@ -124,12 +130,12 @@ class Looker:
             unread=unread,
         )
 
-    def evaluation_rows(self, data: DataConfig) -> Wanted:
+    def evaluation_rows(self, data: DataConfig) -> RowRequest:
         """Return the evaluation rows. Raises ConfigError if the config names none."""
         if data.eval is None:
             raise _no_eval()
         unread: set[str] = set()
-        return Wanted(
+        return RowRequest(
             data.eval,
             self._roots,
             data.eval_split,
@@ -141,7 +147,7 @@ class Looker:
 
 
 class Preview:
-    """What a job asks for, with the tokenizer and the hooks of its config."""
+    """A preview job with the tokenizer and the hooks of its config."""
 
     def __init__(self, job: PreviewJob, progress: Callable[[str], None] = lambda _: None) -> None:
         self._began_s = time.monotonic()
@@ -153,7 +159,7 @@ class Preview:
         if remote := _on_hub(config, source, workspace):
             progress(f"Contacting the hub about {', '.join(remote)}")
         self._tokenizer: Any = load_tokenizer(source, config)
-        self._looker = Looker(
+        self._inspector = SourceInspector(
             self._config,
             workspace=workspace,
             hooks=self._hooks,
@@ -165,17 +171,18 @@ class Preview:
         """Return one row whole. Raises DataError, HookError."""
         if self._job.side == "train" and self._config.data.is_mixture:
             raise _several()
-        wanted = self._wanted(self._job.side)
-        reader = self._looker.reader(self._config.data, wanted)
-        return self._shown(reader, reader.format(Numbered(row_at(wanted, number), number)))
+        request = self._request(self._job.side)
+        reader = self._inspector.reader(self._config.data, request)
+        return self._shown(reader, reader.format(NumberedRow(row_at(request, number), number)))
 
     def all(self) -> DataPreview:
         """Return the figures of all sources, and some rows. Raises DataError, HookError."""
         config, data = self._config, self._config.data
-        train = [self._looker.look(one, self._looker.training_rows(one)) for one in self._sources()]
-        held_out = self._look("eval") if data.eval is not None else None
+        inspector = self._inspector
+        train = [inspector.inspect(part, inspector.training_rows(part)) for part in self._sources()]
+        held_out = self._inspect("eval") if data.eval is not None else None
         report, of_epoch = self._training_report(train)
-        trained = [row for one in train for row in one.rows]
+        trained = [row for inspection in train for row in inspection.rows]
         return DataPreview(
             model=config.model.id,
             max_length=data.max_length,
@@ -194,29 +201,31 @@ class Preview:
         )
 
     def _template_texts(self, rows: Sequence[Formatted]) -> list[str]:
-        if not any("messages" in one.row for one in rows):
+        if not any("messages" in row.row for row in rows):
             return []
-        return [one.message for one in template_warnings(self._tokenizer)]
+        return [row.message for row in template_warnings(self._tokenizer)]
 
     def _sources(self) -> list[DataConfig]:
         data = self._config.data
         return [data.of(source) for source in data.sources]
 
-    def _training_report(self, train: Sequence[Source]) -> tuple[SourceReport, Epoch]:
+    def _training_report(self, train: Sequence[Inspection]) -> tuple[SourceReport, Epoch]:
         config = self._config
         if config.data.is_mixture:
             report = together(config, train)
             return report, mixed_epoch(config, train, report)
         report = train[0].report(config.data.max_length)
-        lengths = [length for one in train[0].found for length in one.sequences]
+        lengths = [length for row in train[0].measurements for length in row.sequences]
         return report, epoch(config, report, lengths)
 
     def _leaks(self, trained: Sequence[Formatted], held_out: Sequence[Formatted]) -> Leaks:
-        found = leaks(trained, held_out)
+        result = leaks(trained, held_out)
         # Of several sources a number does not say which row it is.
-        return found.model_copy(update={"pairs": []}) if self._config.data.is_mixture else found
+        return result.model_copy(update={"pairs": []}) if self._config.data.is_mixture else result
 
-    def _shown_rows(self, train: Sequence[Source], held_out: Source | None) -> list[ShownRow]:
+    def _shown_rows(
+        self, train: Sequence[Inspection], held_out: Inspection | None
+    ) -> list[ShownRow]:
         """Return the first rows, and others from all over the side that is shown."""
         if self._job.side == "eval":
             if held_out is None:
@@ -232,50 +241,52 @@ class Preview:
             for row in self._rows_of(source, count)
         ]
 
-    def _rows_of(self, source: Source, count: int) -> list[ShownRow]:
-        chosen = spread(len(source.rows), count, self._config.seed)
-        found = []
-        for index in [0, *chosen[1:]][:count]:
+    def _rows_of(self, source: Inspection, count: int) -> list[ShownRow]:
+        indices = spread(len(source.rows), count, self._config.seed)
+        rows = []
+        for index in [0, *indices[1:]][:count]:
             try:
-                found.append(self._shown(source.reader, source.rows[index]))
+                rows.append(self._shown(source.reader, source.rows[index]))
             except DataError:
-                if source.wanted.broken is None:
+                if source.request.broken is None:
                     raise  # Else it is counted among those that the run leaves out.
-        return found
+        return rows
 
-    def _look(self, side: Side) -> Source:
-        return self._looker.look(self._config.data, self._wanted(side))
+    def _inspect(self, side: Side) -> Inspection:
+        return self._inspector.inspect(self._config.data, self._request(side))
 
-    def _wanted(self, side: Side) -> Wanted:
+    def _request(self, side: Side) -> RowRequest:
         data = self._config.data
         if side == "eval":
-            return self._looker.evaluation_rows(data)
-        return self._looker.training_rows(data)
+            return self._inspector.evaluation_rows(data)
+        return self._inspector.training_rows(data)
 
-    def _shown(self, reader: Reader, one: Formatted) -> ShownRow:
-        wholes, sequences, _ = reader.tokenise(one)
+    def _shown(self, reader: RowReader, row: Formatted) -> ShownRow:
+        wholes, sequences, _ = reader.tokenise(row)
         most = self._job.max_tokens
-        return shown_row(one, wholes, sequences, tokenizer=self._tokenizer, most=most)
+        return shown_row(row, wholes, sequences, tokenizer=self._tokenizer, most=most)
 
 
-def _formatted(reader: Reader, rows: Sequence[Numbered], wanted: Wanted) -> list[Formatted]:
+def _formatted(
+    reader: RowReader, rows: Sequence[NumberedRow], request: RowRequest
+) -> list[Formatted]:
     """Return the rows in their format, without those that the run leaves out."""
-    found = []
-    for one in rows:
+    result = []
+    for row in rows:
         try:
-            found.append(reader.format(one))
+            result.append(reader.format(row))
         except DataError as error:
-            if wanted.broken is None:
+            if request.broken is None:
                 raise
-            wanted.broken.append(error.message)
-    if not found:
-        raise _all_broken(wanted)
-    return found
+            request.broken.append(error.message)
+    if not result:
+        raise _all_broken(request)
+    return result
 
 
-def _all_broken(wanted: Wanted) -> DataError:
+def _all_broken(request: RowRequest) -> DataError:
     return DataError(
-        f"All rows of {wanted.source} that were read are broken: {(wanted.broken or ['?'])[0]}",
+        f"All rows of {request.source} that were read are broken: {(request.broken or ['?'])[0]}",
         remedy="check data.format, data.columns and the file",
     )
 
@@ -284,15 +295,15 @@ def _columns(data: DataConfig, hooks: Hooks, unread: set[str]) -> Columns:
     """Return which columns make a row; a hook may read any. The others are put into `unread`."""
     if hooks.format_example is not None:
         return all_columns
-    known = {*FIELDS, *data.columns.values()}
+    fields = {*FIELDS, *data.columns.values()}
 
     def chosen(names: Sequence[str]) -> list[str] | None:
-        found = [name for name in names if name in known]
-        row = renamed(dict.fromkeys(found), data.columns)
+        used = [name for name in names if name in fields]
+        row = renamed(dict.fromkeys(used), data.columns)
         if isinstance(row, Fault) or recognised(row, data.format) is None:
             return None  # The message lists all of them.
-        unread.update(set(names) - set(found))
-        return found
+        unread.update(set(names) - set(used))
+        return used
 
     return chosen
 
@@ -306,17 +317,17 @@ def hooks_of(config: TrainingConfig, workspace: Path) -> Hooks:
 
 
 def _on_hub(config: TrainingConfig, model: str, workspace: Path) -> list[str]:
-    """Return what is not on this machine; of the hub's data sets also those in its cache."""
-    names = [one.path for one in config.data.sources]
+    """Return the names that are not on this machine; also data sets in the hub's cache."""
+    names = [source.path for source in config.data.sources]
     names += [] if config.data.eval is None else [config.data.eval]
     remote = [name for name in names if is_hub_id(name, (workspace,))]
     return remote if Path(model).is_dir() else [model, *remote]
 
 
-def _named(row: ShownRow, source: Source) -> ShownRow:
+def _named(row: ShownRow, source: Inspection) -> ShownRow:
     """Return a row of one of several sources with the name of its source."""
     number = "" if row.number is None else f", row {row.number:,}"
-    return row.model_copy(update={"number": None, "where": f"{source.wanted.source}{number}"})
+    return row.model_copy(update={"number": None, "where": f"{source.request.source}{number}"})
 
 
 def _several() -> DataError:
@@ -332,143 +343,146 @@ def _no_eval() -> ConfigError:
     )
 
 
-# --- What several sources are together, and the share of each in an epoch ---
+# --- Several sources together, and their shares of an epoch ---
 
 
 _MOST_ROWS = 20_000
 """Rows that stand for an epoch, where not all were tokenised."""
 
 
-class Looked(Protocol):
-    """A source that was looked at."""
+class Inspected(Protocol):
+    """A source that was inspected."""
 
     @property
     def rows(self) -> Sequence[Formatted]: ...
 
     @property
-    def found(self) -> Sequence[Measured]: ...
+    def measurements(self) -> Sequence[RowSizes]: ...
 
     def report(self, max_length: int) -> SourceReport: ...
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One source in an epoch."""
+class _EpochPart:
+    """A source in an epoch."""
 
     source: TrainSource
     report: SourceReport
     used: list[int]
-    """Tokens of each sequence that was looked at and is trained on."""
+    """Tokens of each sequence that was inspected and is trained on."""
 
     @property
     def rows(self) -> int | None:
-        """Rows of an epoch."""
+        """Return the rows of an epoch."""
         total = self.report.total_rows
         return None if total is None else round(exact(self.source.weight) * total)
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of an epoch."""
+        """Return the tokens of an epoch."""
         total, seen = self.report.total_rows, self.report.num_rows
         if total is None or not seen:
             return None
         return round(exact(self.source.weight) * self.report.num_tokens * total / seen)
 
 
-def together(config: TrainingConfig, looked: Sequence[Looked]) -> SourceReport:
-    """Return the figures of all rows that were looked at; row numbers say nothing here."""
+def together(config: TrainingConfig, inspected: Sequence[Inspected]) -> SourceReport:
+    """Return the figures of all inspected rows, without row numbers: sources differ."""
     data = config.data
-    reports = [one.report(data.max_length) for one in looked]
-    totals = [one.total_rows for one in reports]
-    known = [total for total in totals if total is not None]
-    is_sample = any(one.is_sample for one in reports)
+    reports = [inspection.report(data.max_length) for inspection in inspected]
+    totals = [each.total_rows for each in reports]
+    known_totals = [total for total in totals if total is not None]
+    is_sample = any(each.is_sample for each in reports)
     sample = Sample(
         [],
-        sum(known) if len(known) == len(totals) else None,
-        is_estimate=any(one.is_estimate for one in reports),
+        sum(known_totals) if len(known_totals) == len(totals) else None,
+        is_estimate=any(each.is_estimate for each in reports),
         where="from all sources" if is_sample else "",
     )
-    rows = [replace(row, at=replace(row.at, number=None)) for one in looked for row in one.rows]
-    found = [replace(row, number=None) for one in looked for row in one.found]
-    report = source_report(data.train_words, sample, rows, found, max_length=data.max_length)
-    broken = [f"{one.source}: {text}" for one in reports for text in one.broken]
-    number = sum(one.num_broken for one in reports)
+    rows = [row for each in inspected for row in each.rows]
+    rows = [replace(row, source_row=replace(row.source_row, number=None)) for row in rows]
+    measurements = [replace(row, number=None) for each in inspected for row in each.measurements]
+    report = source_report(data.train_words, sample, rows, measurements, max_length=data.max_length)
+    broken = [f"{each.source}: {text}" for each in reports for text in each.broken]
+    number = sum(each.num_broken for each in reports)
     return report.model_copy(update={"num_broken": number, "broken": broken[:3]})
 
 
-def shares(config: TrainingConfig, looked: Sequence[Looked]) -> list[SourceShare]:
+def shares(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[SourceShare]:
     """Return what each source is of an epoch."""
-    parts = _parts(config, looked)
-    rows, tokens = ([getattr(one, name) for one in parts] for name in ("rows", "tokens"))
+    parts = _parts(config, inspected)
+    rows, tokens = ([getattr(part, name) for part in parts] for name in ("rows", "tokens"))
     return [
         SourceShare(
-            source=one.source.path,
-            weight=one.source.weight,
-            total_rows=one.report.total_rows,
-            is_estimate=one.report.is_estimate,
-            rows=one.rows,
-            row_share=_share(one.rows, rows),
-            tokens=one.tokens,
-            token_share=_share(one.tokens, tokens),
-            is_sample=one.report.is_sample,
+            source=part.source.path,
+            weight=part.source.weight,
+            total_rows=part.report.total_rows,
+            is_estimate=part.report.is_estimate,
+            rows=part.rows,
+            row_share=_share(part.rows, rows),
+            tokens=part.tokens,
+            token_share=_share(part.tokens, tokens),
+            is_sample=part.report.is_sample,
         )
-        for one in parts
+        for part in parts
     ]
 
 
 def _share(part: int | None, all_parts: Sequence[int | None]) -> float | None:
-    known = [one for one in all_parts if one is not None]
-    if part is None or len(known) < len(all_parts) or not sum(known):
+    counts = [count for count in all_parts if count is not None]
+    if part is None or len(counts) < len(all_parts) or not sum(counts):
         return None
-    return part / sum(known)
+    return part / sum(counts)
 
 
-def mixed_epoch(config: TrainingConfig, looked: Sequence[Looked], whole: SourceReport) -> Epoch:
-    """Return what one pass over all sources is. `whole`: their figures together."""
-    parts = _parts(config, looked)
-    if not whole.is_sample:
-        weights = [one.source.weight for one in parts]
+def mixed_epoch(
+    config: TrainingConfig, inspected: Sequence[Inspected], totals: SourceReport
+) -> Epoch:
+    """Return what one pass over all sources is. `totals`: their figures together."""
+    parts = _parts(config, inspected)
+    if not totals.is_sample:
+        weights = [part.source.weight for part in parts]
         shuffle = config.data.shuffle
-        mixed = MixedRows([one.used for one in parts], weights, seed=config.seed, shuffle=shuffle)
+        mixed = MixedRows([part.used for part in parts], weights, seed=config.seed, shuffle=shuffle)
         lengths = list(mixed)
-        report = _stand_in(whole, len(lengths), len(lengths), lengths)
+        report = _stand_in(totals, len(lengths), len(lengths), lengths)
         return epoch(config, report, lengths, are_sequences=True)
-    rows = [one.rows for one in parts]
+    rows = [part.rows for part in parts]
     total = None if None in rows else sum(filter(None, rows))
     scale = min(1.0, _MOST_ROWS / total) if total else None
     lengths = [
-        one.used[number % len(one.used)]
-        for one in parts
-        if one.used
-        for number in range(_count(one, scale))
+        part.used[number % len(part.used)]
+        for part in parts
+        if part.used
+        for number in range(_count(part, scale))
     ]
     seen = round(scale * total) if scale and total else len(lengths)
-    report = _stand_in(whole, total, seen, lengths)
-    found = epoch(config, report, lengths, are_sequences=True)
-    return found.model_copy(update={"is_estimate": True})
+    report = _stand_in(totals, total, seen, lengths)
+    result = epoch(config, report, lengths, are_sequences=True)
+    return result.model_copy(update={"is_estimate": True})
 
 
-def _count(part: _Part, scale: float | None) -> int:
-    """Return how many sequences stand for a source; without a scale those that were looked at."""
+def _count(part: _EpochPart, scale: float | None) -> int:
+    """Return how many sequences stand for a source; without a scale those that were inspected."""
     if scale is None or part.rows is None:
         return len(part.used)
     return max(1, round(scale * part.rows * len(part.used) / part.report.num_rows))
 
 
 def _stand_in(
-    whole: SourceReport, total: int | None, seen: int, lengths: Sequence[int]
+    totals: SourceReport, total: int | None, seen: int, lengths: Sequence[int]
 ) -> SourceReport:
     """Return figures with the rows of an epoch for those of the sources."""
     update = {"total_rows": total, "num_rows": seen, "num_tokens": sum(lengths)}
-    return whole.model_copy(update=update)
+    return totals.model_copy(update=update)
 
 
-def _parts(config: TrainingConfig, looked: Sequence[Looked]) -> list[_Part]:
+def _parts(config: TrainingConfig, inspected: Sequence[Inspected]) -> list[_EpochPart]:
     return [
-        _Part(
+        _EpochPart(
             source,
-            one.report(config.data.max_length),
-            sequences(config, [length for row in one.found for length in row.sequences]),
+            each.report(config.data.max_length),
+            sequences(config, [length for row in each.measurements for length in row.sequences]),
         )
-        for source, one in zip(config.data.sources, looked, strict=True)
+        for source, each in zip(config.data.sources, inspected, strict=True)
     ]

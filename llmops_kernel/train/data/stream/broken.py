@@ -36,7 +36,7 @@ class _Found:
 
 @dataclass
 class _Share:
-    """What one worker has found."""
+    """The broken rows that one worker has found."""
 
     count: int = 0
     first: list[_Found] = field(default_factory=list)
@@ -50,11 +50,11 @@ class _Share:
 def named(message: str, located: Located, plans: Sequence[StreamPlan]) -> str:
     """Return what is wrong with a row, with its place in its file."""
     plan = plans[located.source]
-    where = place(plan.files, plan.parts[located.part], located.number)
-    if len(plans) > 1 and where.partition(", ")[0] not in plan.source:
-        where = f"{plan.source}: {where}"
+    location = place(plan.files, plan.parts[located.part], located.number)
+    if len(plans) > 1 and location.partition(", ")[0] not in plan.source:
+        location = f"{plan.source}: {location}"
     for word in ("Row", "row"):
-        message = message.replace(f"{word} {located.label}", where)
+        message = message.replace(f"{word} {located.label}", location)
     return message
 
 
@@ -70,7 +70,7 @@ def check_rows(
 ) -> None:
     """Read all rows where the config asks for it, each worker a share. Call it on all workers.
 
-    With a tokenizer its chat template is asked for each chat. Rows of files that did not change
+    With a tokenizer its chat template is applied to each chat. Rows of files that did not change
     since are not read again, unless a hook formats them. Raises on all workers the same
     `DataError` or `HookError`, which names the first broken rows.
     """
@@ -87,9 +87,9 @@ def check_rows(
     checks = [_check(data, hooks, tokenizer) for data in sources]
     shares = gather(_broken(plans, checks, rank=rank, world=world))
     if count := sum(share.count for share in shares):
-        every = (one for share in shares for one in share.first)
-        first = sorted(every, key=lambda one: (one.source, one.part, one.number))
-        raise _error(config.data.train_words, [one.error for one in first], count)
+        failures = (failure for share in shares for failure in share.first)
+        first = sorted(failures, key=lambda failure: (failure.source, failure.part, failure.number))
+        raise _error(config.data.train_words, [failure.error for failure in first], count)
     if mark is not None:
         for plan in plans:
             note_checked(plan, mark, cache)
@@ -121,20 +121,20 @@ def _broken(
                 try:
                     checks[source](located.decode(), located.label)
                 except LLMOpsError as error:
-                    whole = error
+                    located_error = error
                     if len(share.first) < SHOWN:  # To find a place reads the file up to it.
                         message = named(error.message, located, plans)
-                        whole = type(error)(message, remedy=error.remedy)
-                    share.add(source, part.index, number, whole)
+                        located_error = type(error)(message, remedy=error.remedy)
+                    share.add(source, part.index, number, located_error)
     return share
 
 
 def _error(source: str, first: Sequence[LLMOpsError], count: int) -> LLMOpsError:
     if count == 1 or not isinstance(first[0], DataError):
         return first[0]
-    shown = "; ".join(error.message.rstrip(".") for error in first[:SHOWN])
-    more = f"; and {count - SHOWN:,} more" if count > SHOWN else ""
+    listed = "; ".join(error.message.rstrip(".") for error in first[:SHOWN])
+    omitted = f"; and {count - SHOWN:,} more" if count > SHOWN else ""
     return DataError(
-        f"{count:,} rows of {source} are broken: {shown}{more}.",
+        f"{count:,} rows of {source} are broken: {listed}{omitted}.",
         remedy="correct or delete these rows, or set data.on_error=skip",
     )

@@ -1,4 +1,4 @@
-"""Where the rows of all workers end, kept with each checkpoint: maybe inside of a long text."""
+"""The ends of all workers' rows, kept with each checkpoint: maybe inside of a long text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def write_cursors(checkpoint: Path, ends: Sequence[Cursor]) -> None:
 def read_cursors(checkpoint: Path, *, world: int) -> list[Cursor] | None:
     """Return them; None for a checkpoint of an earlier version, whose rows were never divided."""
     with suppress(OSError, ValueError, TypeError):
-        found = [Cursor(*map(int, end)) for end in json.loads((checkpoint / FILE).read_text())]
-        return found if len(found) == world else None
+        cursors = [Cursor(*map(int, end)) for end in json.loads((checkpoint / FILE).read_text())]
+        return cursors if len(cursors) == world else None
     return None

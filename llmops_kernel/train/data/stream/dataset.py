@@ -41,7 +41,7 @@ class Skipped:
 
 @dataclass
 class Seen:
-    """What was noticed about the rows that were trained on."""
+    """Counts of rows that were trained on cut, or without a token that counts."""
 
     num_cut: int = 0
     num_empty: int = 0
@@ -68,7 +68,7 @@ class StreamedRows:
     ) -> None:
         self._mix = mixed(walk)
         self._tokenise = tokenise
-        """One for each source."""
+        """A tokenise function for each source."""
         self._micro = micro_batch_size
         self._ahead = ahead
         self._skip_broken = skip_broken
@@ -82,26 +82,26 @@ class StreamedRows:
         self._broken: deque[Skipped] = deque()
         self.seen = Seen()
         self.fields = fields or Fields()
-        """What is to be said of the fields of the rows that were read."""
+        """Notes on the fields of the rows that were read."""
 
     def __len__(self) -> int:
         return _ENDLESS
 
     def __getitem__(self, position: int) -> Example:
         """Return the example at the Trainer's position. Raises what reading it has raised."""
-        own = self._own(position)
-        if self._reader is None or own != self._next:
-            self._restart(own)
-        self._next = own + 1
+        own_position = self._own(position)
+        if self._reader is None or own_position != self._next:
+            self._restart(own_position)
+        self._next = own_position + 1
         if self._reader is None or self._is_exhausted:
             return self._blank
-        found = self._reader.get()
-        self._is_exhausted = found is None
-        return self._blank if found is None else found
+        example = self._reader.get()
+        self._is_exhausted = example is None
+        return self._blank if example is None else example
 
-    def resume(self, num_examples: int, at: Cursor | None) -> None:
-        """Begin after so many examples, which end `at`; None: each row is one example."""
-        self._resumed = num_examples, at or Cursor(num_examples)
+    def resume(self, num_examples: int, cursor: Cursor | None) -> None:
+        """Begin after so many examples, which end at `cursor`; None: each row is one example."""
+        self._resumed = num_examples, cursor or Cursor(num_examples)
         self._ends = RowEnds(*self._resumed)
 
     def sample(self, count: int) -> list[Example]:
@@ -111,34 +111,34 @@ class StreamedRows:
         """
         walks = self._mix.walks
         self.fields.uses.clear()  # Rows may have been counted for their lengths.
-        found = [
+        examples = [
             example
             for source in range(len(walks))
             for example in self._sample(source, -(-count // len(walks)))
         ]
-        if not found and self._broken:
+        if not examples and self._broken:
             raise DataError(
                 f"The first {len(self._broken):,} rows are all broken: {self._broken[0].message}",
                 remedy="check data.format, data.columns and the file",
             )
-        return found
+        return examples
 
     def _sample(self, source: int, count: int) -> list[Example]:
         plan = self._mix.walks[source].plan
-        found: list[Example] = []
-        looked_at = 0
+        examples: list[Example] = []
+        num_read = 0
         for part in plan.parts[:_SAMPLED_PARTS]:
             rows = read(plan.files, part)
-            for number in range(min(len(rows), count - looked_at)):
+            for number in range(min(len(rows), count - num_read)):
                 located = Located(rows, number, part.index, position=0, source=source)
                 try:
-                    found += self._examples(located)[0]
-                    looked_at += 1
+                    examples += self._examples(located)[0]
+                    num_read += 1
                 except LLMOpsError as error:
                     self._handle(error, located)
-            if looked_at >= count:
+            if num_read >= count:
                 break
-        return found
+        return examples
 
     def sequences_a_row(self, may_divide: Sequence[bool]) -> list[float]:
         """Return how many examples a row of each source is, by some rows from all over it.
@@ -146,8 +146,8 @@ class StreamedRows:
         `may_divide`: for each source, whether it can be more than one.
         """
         return [
-            self._sequences_a_row(source) if asked else 1.0
-            for source, asked in enumerate(may_divide)
+            self._sequences_a_row(source) if is_dividable else 1.0
+            for source, is_dividable in enumerate(may_divide)
         ]
 
     def _sequences_a_row(self, source: int) -> float:
@@ -156,10 +156,10 @@ class StreamedRows:
         rows = examples = 0
         for piece in range(used):
             part = plan.parts[piece * len(plan.parts) // used]
-            held = first_rows(plan.files, part, _COUNTED_ROWS)
-            for number in range(min(len(held), _COUNTED_ROWS)):
+            part_rows = first_rows(plan.files, part, _COUNTED_ROWS)
+            for number in range(min(len(part_rows), _COUNTED_ROWS)):
                 with suppress(LLMOpsError):  # Who trains on the row reports it.
-                    located = Located(held, number, part.index, position=0, source=source)
+                    located = Located(part_rows, number, part.index, position=0, source=source)
                     examples += len(self._examples(located)[0])
                     rows += 1
         return examples / rows if rows else 1.0
@@ -195,10 +195,10 @@ class StreamedRows:
                 self.seen.num_cut += 1
             else:
                 self.seen.num_empty += 1
-        found = []
+        skipped = []
         while self._broken and self._broken[0].position < num_rows:
-            found.append(self._broken.popleft())
-        return found
+            skipped.append(self._broken.popleft())
+        return skipped
 
     def _own(self, position: int) -> int:
         batch, row = divmod(position, self._micro)
@@ -211,37 +211,39 @@ class StreamedRows:
             )
         return turn * self._micro + row
 
-    def _restart(self, own: int) -> None:
+    def _restart(self, position: int) -> None:
         self.close()
         self._marks.clear()
         self._broken.clear()
         self._mix.reset()
         self._is_exhausted = False
-        first, at = self._resumed
-        if own != first:  # Nothing says which rows were before it: each is one example.
-            self.resume(own, None)
-            first, at = self._resumed
-        self._ends = RowEnds(first, at)
-        self._reader = _Reader(lambda put: self._produce(first, at, put), self._ahead)
+        first, cursor = self._resumed
+        if position != first:  # Nothing says which rows were before it: each is one example.
+            self.resume(position, None)
+            first, cursor = self._resumed
+        self._ends = RowEnds(first, cursor)
+        self._reader = _Reader(
+            lambda put_example: self._produce(first, cursor, put_example), self._ahead
+        )
 
-    def _produce(self, first: int, at: Cursor, put: Callable[[Example], None]) -> None:
-        """Runs in the thread. An example is handed on once it is known whether another follows."""
-        held: Example | None = None
-        number, skipped = first, at.pieces
-        for located in self._mix.rows(at.rows):
-            if held is not None:
-                put(held)
-                held = None
+    def _produce(self, first: int, cursor: Cursor, put_example: Callable[[Example], None]) -> None:
+        """Produce examples in the thread, each once it is known whether another follows."""
+        pending: Example | None = None
+        number, skipped = first, cursor.pieces
+        for located in self._mix.rows(cursor.rows):
+            if pending is not None:
+                put_example(pending)
+                pending = None
             examples = self._read(located)
             self._ends.add(number - skipped, len(examples))
             for example in examples[skipped:]:
-                if held is not None:
-                    put(held)
-                held = example
+                if pending is not None:
+                    put_example(pending)
+                pending = example
                 number += 1
             skipped = 0
-        if held is not None:
-            put(held)
+        if pending is not None:
+            put_example(pending)
 
     def _read(self, located: Located) -> Sequence[Example]:
         try:
@@ -278,10 +280,10 @@ class _Reader:
 
     def get(self) -> Example | None:
         """Return the next row, None after the last one. Raises what the thread has raised."""
-        found = self._queue.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
     def stop(self) -> None:
         self._stopped.set()

@@ -45,13 +45,13 @@ class Stream:
     """The first rows, the same on all workers."""
     total_steps: int
     num_rows: int | None
-    """Of an epoch; None until all lines have been counted."""
+    """Rows of an epoch; None until all lines have been counted."""
     is_estimate: bool
-    """Whether the number of steps is one: lines are not counted yet, or long texts are split."""
+    """True if the steps are estimated: lines are not counted yet, or long texts are split."""
     unused: tuple[str, ...] = ()
     """Columns of the first rows that are not used."""
     has_chats: bool = False
-    """Whether some of the first rows are chats."""
+    """True if some of the first rows are chats."""
 
 
 def open_stream(
@@ -108,14 +108,14 @@ def open_stream(
 def _plans(data: DataConfig, roots: Sequence[Path], cache: Path, division: int) -> list[StreamPlan]:
     return [
         plan_stream(
-            one.path,
+            source.path,
             roots=roots,
-            split=one.train_split or "train",
+            split=source.train_split or "train",
             cache=cache,
             counted=data.is_mixture,
             division=division,
         )
-        for one in data.sources
+        for source in data.sources
     ]
 
 

@@ -52,8 +52,8 @@ def order(
     total, passed = sum(sizes), 0
     shares: list[list[Piece]] = [[] for _ in range(world)]
     for piece, size in zip(pieces, sizes, strict=True):
-        for rank, own in _deal(piece, size, passed=passed, total=total, world=world):
-            shares[rank].append(own)
+        for rank, dealt in _deal(piece, size, passed=passed, total=total, world=world):
+            shares[rank].append(dealt)
         passed += size
     return shares
 
@@ -103,20 +103,20 @@ def windows(
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Window]:
     """Divide a worker's pieces into windows: at least one piece, or what is in so many bytes."""
-    held: list[Piece] = []
+    batch: list[Piece] = []
     read: set[int] = set()
     size = number = 0
     for piece in pieces:
         num_bytes = parts[piece.part].num_bytes
-        if held and piece.part not in read and size + num_bytes > window_bytes:
-            yield Window(epoch, number, tuple(held))
-            held, size, number = [], 0, number + 1
+        if batch and piece.part not in read and size + num_bytes > window_bytes:
+            yield Window(epoch, number, tuple(batch))
+            batch, size, number = [], 0, number + 1
             read.clear()
         size += 0 if piece.part in read else num_bytes
         read.add(piece.part)
-        held.append(piece)
-    if held:
-        yield Window(epoch, number, tuple(held))
+        batch.append(piece)
+    if batch:
+        yield Window(epoch, number, tuple(batch))
 
 
 def row_order(window: Window, count: int, *, seed: int, rank: int, shuffle: bool) -> Sequence[int]:
@@ -128,7 +128,7 @@ def row_order(window: Window, count: int, *, seed: int, rank: int, shuffle: bool
     return rows
 
 
-# --- Which rows of a source an epoch has, where its weight is not 1. Pure ---
+# --- Weighted sources. Pure ---
 # The parts stand in a circle, in an order of their own, and each epoch continues where the one
 # before has stopped: so each row is seen `weight` times an epoch, and never twice before all
 # others were.
@@ -159,13 +159,13 @@ def _between(
 ) -> Iterator[Piece]:
     """Yield what is between two positions of the endless way round the circle."""
     total = sum(sizes)
-    at = begin // total * total
-    while at < end:
+    position = begin // total * total
+    while position < end:
         for part, size in zip(circle, sizes, strict=True):
-            piece = _overlap(part, size, begin - at, end - at)
+            piece = _overlap(part, size, begin - position, end - position)
             if piece is not None:
                 yield piece
-            at += size
+            position += size
 
 
 def _overlap(part: StreamPart, size: int, begin: int, end: int) -> Piece | None:

@@ -1,4 +1,4 @@
-"""What a stream reads at once, and what of it one worker trains on."""
+"""Parts of a stream, and pieces of them that one worker trains on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StreamPart:
-    """What is read at once: a range of bytes of lines, or rows of a file of columns."""
+    """A unit of reading: a range of bytes of lines, or rows of a file of columns."""
 
     index: int
     """Among all parts of the data."""

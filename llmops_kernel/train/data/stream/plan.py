@@ -1,4 +1,4 @@
-"""What a stream reads: the files of a source and their parts, found without reading the rows."""
+"""The plan of a stream: the files of a source and their parts, found without reading the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.reader import LINES, can_stream, read
 
 DIVISION = 2
-"""How files are divided into parts. A run that resumes keeps the division of its checkpoint: the
+"""Version of the division of files into parts. A run that resumes keeps that of its checkpoint: the
 same rows are other parts in another one. In the first one parts had up to 4 MiB."""
 _MOST_PART_BYTES = 512 << 10
 """A window of 32 MiB is of 64 parts from all over the data: where the files are sorted by class, it
@@ -33,7 +33,7 @@ _LEAST_PART_BYTES = 1 << 10
 _PARTS_OF_SMALL_DATA = 256
 """Parts of data of less than 128 MiB: so many that they can be dealt evenly to a few workers."""
 _COUNTED_BYTES = 4 << 20
-"""Of several sources each this small is read as a whole: a part of it would be much of it."""
+"""Size up to which each of several sources is read whole: a part of it would be much of it."""
 _SAMPLES = 16
 """Parts from which the rows of texts are estimated."""
 _READERS = 8
@@ -42,13 +42,13 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """All parts of one source; the same on all workers and in all attempts."""
+    """The parts of a source; the same on all workers and in all attempts."""
 
     source: str
     files: tuple[TableFile, ...]
     parts: tuple[StreamPart, ...]
     fingerprint: str
-    """Of names and versions of the files, and of the division."""
+    """Hash of names and versions of the files, and of the division."""
     division: int = DIVISION
 
 
@@ -70,13 +70,13 @@ def plan_stream(
     files = tuple(split_files(source, split, roots=roots))
     for file in files:
         if not can_stream(file):
-            what = f"a {file.format} file" if file.format != "arrow" else "an Arrow file at a URL"
+            kind = f"a {file.format} file" if file.format != "arrow" else "an Arrow file at a URL"
             raise DataError(
-                f"{file.name} of {source} is {what}, which is not streamed.",
+                f"{file.name} of {source} is {kind}, which is not streamed.",
                 remedy="write it as Parquet, or set data.streaming=false",
             )
-    known = [[file.name, file.format, file.version] for file in files]
-    mark = hashlib.sha256(json.dumps([division, known]).encode()).hexdigest()[:16]
+    versions = [[file.name, file.format, file.version] for file in files]
+    mark = hashlib.sha256(json.dumps([division, versions]).encode()).hexdigest()[:16]
     groups = _load(cache, mark, "groups") if cache else None
     if groups is None:
         groups = _footers(files, division)
@@ -103,12 +103,12 @@ def _footers(files: Sequence[TableFile], division: int) -> dict[str, list[list[i
         return {}
     size = part_bytes(sum(files[number].size_bytes for number in tables), division=division)
     with ThreadPoolExecutor(_READERS) as pool:
-        found = pool.map(lambda number: _row_groups(files[number], size), tables)
-        return {str(number): groups for number, groups in zip(tables, found, strict=True)}
+        row_groups = pool.map(lambda number: _row_groups(files[number], size), tables)
+        return {str(number): groups for number, groups in zip(tables, row_groups, strict=True)}
 
 
 def _row_groups(file: TableFile, size: int) -> list[list[int]]:
-    """Arrow files have none: their rows are divided into groups of about `size` bytes."""
+    """Return the row groups; rows of Arrow files are divided into groups of about `size` bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -150,16 +150,16 @@ def parts_of(
 
 def part_bytes(total: int, *, division: int = DIVISION) -> int:
     """Return the size of the parts of files of `total` bytes that have no row groups."""
-    wanted = max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA)
+    target = max(_LEAST_PART_BYTES, total // _PARTS_OF_SMALL_DATA)
     if division == 1:
-        return min(_LARGEST_PART_BYTES, wanted)
-    return min(_LARGEST_PART_BYTES, max(-(-total // _MOST_PARTS), min(_MOST_PART_BYTES, wanted)))
+        return min(_LARGEST_PART_BYTES, target)
+    return min(_LARGEST_PART_BYTES, max(-(-total // _MOST_PARTS), min(_MOST_PART_BYTES, target)))
 
 
 def load_counts(plan: StreamPlan, cache: Path) -> dict[int, int]:
     """Return the rows of those JSONL parts that an earlier run or attempt has read, by part."""
-    known = _load(cache, plan.fingerprint, "counts") or {}
-    return {int(part): rows for part, rows in known.items()}
+    counts = _load(cache, plan.fingerprint, "counts") or {}
+    return {int(part): rows for part, rows in counts.items()}
 
 
 def save_counts(plan: StreamPlan, counts: Mapping[int, int], cache: Path) -> None:
@@ -183,21 +183,26 @@ def estimated_rows(plan: StreamPlan, counts: MutableMapping[int, int]) -> tuple[
     Lines that were not counted are estimated from their bytes, by parts all over the data, whose
     rows are added to `counts`. Raises DataError.
     """
-    unknown = [one for one in plan.parts if one.num_rows is None and one.index not in counts]
+    unknown = [
+        stream_part
+        for stream_part in plan.parts
+        if stream_part.num_rows is None and stream_part.index not in counts
+    ]
     sampled = _spread(unknown, _SAMPLES)
     with ThreadPoolExecutor(_READERS) as pool:
         for part, rows in zip(
             sampled, pool.map(lambda part: len(read(plan.files, part)), sampled), strict=True
         ):
             counts[part.index] = rows
-    known = sum(
-        counts.get(one.index, 0) if one.num_rows is None else one.num_rows for one in plan.parts
+    num_rows = sum(
+        counts.get(stream_part.index, 0) if stream_part.num_rows is None else stream_part.num_rows
+        for stream_part in plan.parts
     )
     if len(sampled) == len(unknown):
-        return known, True
+        return num_rows, True
     mean = sum(counts[part.index] for part in sampled) / sum(part.num_bytes for part in sampled)
     rest = sum(part.num_bytes for part in unknown if part.index not in counts)
-    return known + round(mean * rest), False
+    return num_rows + round(mean * rest), False
 
 
 def _spread(parts: Sequence[StreamPart], count: int) -> list[StreamPart]:
@@ -206,18 +211,18 @@ def _spread(parts: Sequence[StreamPart], count: int) -> list[StreamPart]:
     return [parts[(2 * n + 1) * len(parts) // (2 * count)] for n in range(count)]
 
 
-def _file(cache: Path, mark: str, what: str) -> Path:
-    return cache / "streams" / f"{mark}-{what}.json"
+def _file(cache: Path, mark: str, name: str) -> Path:
+    return cache / "streams" / f"{mark}-{name}.json"
 
 
-def _load(cache: Path, mark: str, what: str) -> Any:
+def _load(cache: Path, mark: str, name: str) -> Any:
     with suppress(OSError, ValueError):
-        return json.loads(_file(cache, mark, what).read_bytes())
+        return json.loads(_file(cache, mark, name).read_bytes())
     return None
 
 
-def _save(cache: Path, mark: str, what: str, value: Any) -> None:
-    path = _file(cache, mark, what)
+def _save(cache: Path, mark: str, name: str, value: Any) -> None:
+    path = _file(cache, mark, name)
     with suppress(OSError):
         private_folder(path.parent)
         write_whole(path, json.dumps(value).encode())

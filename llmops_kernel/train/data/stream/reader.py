@@ -1,4 +1,4 @@
-"""Reads a part's rows: they are decoded one by one, when they are asked for."""
+"""Reads a part's rows: they are decoded one by one, when they are needed."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def read_first(
         with store.open(path, "rb") as opened:
             table = pq.ParquetFile(opened, pre_buffer=False, buffer_size=_TAIL_BYTES)
             names = columns(table.schema_arrow.names)
-            found = table.iter_batches(
+            batches = table.iter_batches(
                 batch_size=rows, row_groups=[part.offset], columns=names, use_threads=False
             )
-            return _Table(pa.Table.from_batches([next(found)]))
+            return _Table(pa.Table.from_batches([next(batches)]))
     except (pa.ArrowException, OSError) as error:
         raise _bad_group(file, part, error) from error
 
@@ -102,11 +102,12 @@ def place(files: Sequence[TableFile], part: StreamPart, row: int) -> str:
         return f"{file.name}, row {part.first_row + row + 1:,}{group}"
     begin, text = _text(file, part)
     lines = text.split(b"\n")
-    found = [number for number, line in enumerate(lines) if not _is_blank(line)][row]
+    line_number = [number for number, line in enumerate(lines) if not _is_blank(line)][row]
     local = Path(file.url)
     if local.is_file():
-        return f"{file.name}, row {_newlines(local, begin) + found + 1:,}"
-    return f"{file.name}, the row at byte {begin + sum(len(line) + 1 for line in lines[:found]):,}"
+        return f"{file.name}, row {_newlines(local, begin) + line_number + 1:,}"
+    offset = begin + sum(len(line) + 1 for line in lines[:line_number])
+    return f"{file.name}, the row at byte {offset:,}"
 
 
 def _is_blank(line: bytes) -> bool:
@@ -115,12 +116,12 @@ def _is_blank(line: bytes) -> bool:
 
 def _newlines(path: Path, end: int) -> int:
     """Return the number of line ends before a byte of a local file."""
-    found, left = 0, end
+    count, remaining = 0, end
     with path.open("rb") as file:
-        while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
-            found += chunk.count(b"\n")
-            left -= len(chunk)
-    return found
+        while remaining and (chunk := file.read(min(_CHUNK_BYTES, remaining))):
+            count += chunk.count(b"\n")
+            remaining -= len(chunk)
+    return count
 
 
 def _text(file: TableFile, part: StreamPart) -> tuple[int, bytes]:
@@ -137,11 +138,11 @@ def _text(file: TableFile, part: StreamPart) -> tuple[int, bytes]:
                 return end, b""
             begin, data = begin + first, data[first:]
         while data and not data.endswith(b"\n") and end < file.size_bytes:
-            more = files.cat_file(path, start=end, end=min(end + _TAIL_BYTES, file.size_bytes))
-            if not more:
+            tail = files.cat_file(path, start=end, end=min(end + _TAIL_BYTES, file.size_bytes))
+            if not tail:
                 break
-            data += more[: more.find(b"\n") + 1] or more
-            end += len(more)
+            data += tail[: tail.find(b"\n") + 1] or tail
+            end += len(tail)
     except OSError as error:
         raise unreadable(file.url, error) from error
     return begin, data
@@ -158,8 +159,8 @@ class _Lines:
         try:
             row = json.loads(self._lines[number])
         except (ValueError, RecursionError) as error:
-            what, remedy = not_json(self._lines[number], error)
-            raise DataError(f"Row {label} is {what}.", remedy=remedy) from error
+            problem, remedy = not_json(self._lines[number], error)
+            raise DataError(f"Row {label} is {problem}.", remedy=remedy) from error
         if not isinstance(row, dict):
             raise DataError(
                 f"Row {label} is a {type(row).__name__} where an object is needed.",

@@ -1,4 +1,4 @@
-"""Which row a worker's examples are of, where a long text is several of them."""
+"""The rows of a worker's examples, where a long text is several of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a worker's first examples end: a row counts as seen with the last of its pieces."""
+    """The end of a worker's first examples: a row counts as seen with the last of its pieces."""
 
     rows: int
     """Rows of which all pieces are among them."""
@@ -22,8 +22,8 @@ class RowEnds:
     Questions come in the order of training: what is before the last answer is forgotten.
     """
 
-    def __init__(self, examples: int = 0, at: Cursor = Cursor(0)) -> None:
-        self._example, self._row = examples - at.pieces, at.rows
+    def __init__(self, examples: int = 0, cursor: Cursor = Cursor(0)) -> None:
+        self._example, self._row = examples - cursor.pieces, cursor.rows
         """The first example of a row, and the number of that row."""
         self._several: deque[tuple[int, int]] = deque()
         """First example and number of examples of the rows behind it that are several."""

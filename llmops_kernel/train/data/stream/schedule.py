@@ -32,7 +32,7 @@ class StreamSchedule:
         self._function_total = 1
 
     def replace_in(self, scheduler: Any, *, total: int) -> None:
-        """Stand in for the functions of a `LambdaLR`, which all parameter groups share."""
+        """Replace the functions of a `LambdaLR`, which all parameter groups share."""
         self._function, self._function_total = scheduler.lr_lambdas[0], total
         self.total = total
         scheduler.lr_lambdas = [self] * len(scheduler.lr_lambdas)
@@ -46,7 +46,7 @@ class StreamSchedule:
         return self._function(self._position(step))
 
     def _position(self, step: int) -> float:
-        """Return the step at which upstream's function is asked."""
+        """Return the step at which upstream's function is called."""
         if step <= self.warmup:
             return step
         done: float = step

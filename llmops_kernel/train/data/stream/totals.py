@@ -1,4 +1,4 @@
-"""How many rows a streamed epoch has, and how many steps they make."""
+"""The number of rows of a streamed epoch, and of the steps they make."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ def totals(
     """
     training = config.training
     if training.max_steps:
-        known = [_known_rows(walk) for walk in mix.walks]
-        num_rows = None if None in known else sum(filter(None, known))
+        known_rows = [_known_rows(walk) for walk in mix.walks]
+        num_rows = None if None in known_rows else sum(filter(None, known_rows))
         return training.max_steps, num_rows, False
-    found = [_rows(walk) for walk in mix.walks]
-    rows, is_exact = sum(count for count, _ in found), all(exactly for _, exactly in found)
+    epoch_rows = [_rows(walk) for walk in mix.walks]
+    rows, is_exact = (
+        sum(count for count, _ in epoch_rows),
+        all(exactly for _, exactly in epoch_rows),
+    )
     if rows < mix.world:
         raise DataError(
             f"{counted(rows, 'row')} cannot be divided among {mix.world} workers.",
@@ -53,7 +56,7 @@ def totals(
     is_split = any(number > 1 for number in sequences_a_row)
     longest = _longest_share(mix) if is_exact and not is_split else None
     if longest is None:
-        counts = zip(found, sequences_a_row, strict=True)
+        counts = zip(epoch_rows, sequences_a_row, strict=True)
         sequences = sum(count * number for (count, _), number in counts)
         longest = math.ceil(sequences * training.num_epochs / mix.world)
     steps = max(1, math.ceil(longest / rows_per_step(config)))
@@ -71,8 +74,8 @@ def _in_epoch(walk: Walk, rows: int) -> int:
 
 
 def _known_rows(walk: Walk) -> int | None:
-    known = [_rows_of(walk, part) for part in range(len(walk.plan.parts))]
-    return None if None in known else _in_epoch(walk, sum(filter(None, known)))
+    part_rows = [_rows_of(walk, part) for part in range(len(walk.plan.parts))]
+    return None if None in part_rows else _in_epoch(walk, sum(filter(None, part_rows)))
 
 
 def _rows_of(walk: Walk, part: int) -> int | None:

@@ -70,13 +70,13 @@ class Located:
 
     @property
     def label(self) -> str:
-        """What errors call it, until somebody looks up its place in the file."""
+        """Return the row's name in errors, until its place in the file is looked up."""
         return f"{self.part}:{self.number}"
 
 
 @dataclass
 class Walk:
-    """One worker's way through the data of one source."""
+    """A worker's walk through the data of one source."""
 
     plan: StreamPlan
     rank: int
@@ -92,7 +92,7 @@ class Walk:
     end: int | None = None
     """Rows of the worker in all epochs; None until the last window is known."""
     weight: float = 1.0
-    """How often each row is seen in an epoch."""
+    """Number of times that each row is seen in an epoch."""
     window_bytes: int = WINDOW_BYTES
     turn: int = 0
     """Shifts which worker gets which share, so that not all sources give one the smaller share."""
@@ -121,7 +121,7 @@ class Walk:
 
     @property
     def known(self) -> int:
-        """Rows of the worker in the windows that are known."""
+        """Return rows of the worker in the windows that are known."""
         return self.spans[-1].end if self.spans else 0
 
     def windows_of(self, epoch: int) -> Iterator[tuple[Window, tuple[float, float]]]:
@@ -147,13 +147,13 @@ class Walk:
 
         None where they have to be read to count their rows.
         """
-        found = []
+        result = []
         for window, share in self.windows_of(epoch):
             sizes = self._known_sizes(window)
             if sizes is None:
                 return None
-            found.append((window, share, sum(sizes)))
-        return found
+            result.append((window, share, sum(sizes)))
+        return result
 
     def opened(
         self, window: Window, share: tuple[float, float]
@@ -179,8 +179,8 @@ class Walk:
 
     def span_at(self, position: int) -> Span | None:
         spans = self.spans
-        found = bisect_right(spans, position, key=lambda span: span.start) - 1
-        return spans[found] if found >= 0 else None
+        index = bisect_right(spans, position, key=lambda span: span.start) - 1
+        return spans[index] if index >= 0 else None
 
     def chosen(self, span: Span) -> Sequence[int]:
         """Return the order of a window's rows, each by its number in it."""
@@ -206,11 +206,11 @@ class Walk:
     def load(self, window: Window) -> list[PartRows]:
         """Read a window's parts, each once."""
         plan = self.plan
-        found = {
+        rows = {
             part: read(plan.files, plan.parts[part])
             for part in dict.fromkeys(piece.part for piece in window.pieces)
         }
-        return [found[piece.part] for piece in window.pieces]
+        return [rows[piece.part] for piece in window.pieces]
 
     def _sizes(self, window: Window, loaded: list[PartRows]) -> list[int]:
         for piece, rows in zip(window.pieces, loaded, strict=True):
@@ -220,9 +220,9 @@ class Walk:
 
     def _shuffled(self, span: Span, loaded: list[PartRows], start: int) -> Iterator[Located]:
         """Yield the rows of a window from a position on; what is read is held until the end."""
-        chosen = self.chosen(span)
+        order = self.chosen(span)
         for position in range(max(span.start, start), span.end):
-            piece, number = span.place(chosen[position - span.start])
+            piece, number = span.place(order[position - span.start])
             part = span.window.pieces[piece].part
             yield Located(loaded[piece], number, part, position)
 

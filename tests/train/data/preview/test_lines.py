@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.preview.row_request import RowRequest, Sample
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, line_at, place_of, sample
-from llmops_kernel.train.data.preview.wanted import Sample, Wanted
 
 COUNT = 9000
 BODY = "x" * 2000
@@ -22,7 +22,7 @@ def write(path: Path, rows: list[str]) -> Path:
 
 
 def read(path: Path, count: int = 300, broken: list[str] | None = None) -> Sample:
-    wanted = Wanted(path.name, (path.parent,), "train", None, broken=broken)
+    wanted = RowRequest(path.name, (path.parent,), "train", None, broken=broken)
     return sample(wanted, count=count, seed=1)
 
 

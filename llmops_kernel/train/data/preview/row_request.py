@@ -1,4 +1,4 @@
-"""Which rows of a source are asked for, and which of them were read."""
+"""Request for rows of a source, and the sample that was read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Columns = Callable[[Sequence[str]], list[str] | None]
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedRow:
     row: Row
     number: int | None
     """From 1; None where it is not known."""
@@ -24,12 +24,12 @@ class Numbered:
 class Sample:
     """Rows of a source in their order."""
 
-    rows: list[Numbered]
+    rows: list[NumberedRow]
     total: int | None
     """Rows that the run uses; None if that is not known."""
     is_estimate: bool = False
     where: str = ""
-    """Which rows these are, in words; empty for all of them."""
+    """Description of these rows; empty for all of them."""
 
 
 def all_columns(names: Sequence[str]) -> list[str] | None:
@@ -38,7 +38,7 @@ def all_columns(names: Sequence[str]) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowRequest:
     """The rows of a source that a run uses."""
 
     source: str
@@ -46,9 +46,9 @@ class Wanted:
     split: str
     limit: int | None
     is_streamed: bool = False
-    """Whether the run streams them: they may be several files."""
+    """True if the run streams them: they may be several files."""
     broken: list[str] | None = None
-    """What is wrong with rows that cannot be read, if the run leaves them out."""
+    """Problems of rows that cannot be read, if the run leaves them out."""
     columns: Columns = all_columns
     """Returns which of a Parquet file's columns make a row; None: all of them."""
     nulls: bool = False

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from llmops_kernel.warm.kept_tokenizers import Wanted, ask, is_short
 from llmops_kernel.warm.loaded_files import facts_of
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest, ask, is_short
 from tests.waiting import until
 from tests.warm.conftest import Node, is_alive
 
 LIBRARIES = ("tokenizers", "torch", "accelerate", "transformers.models.auto.tokenization_auto")
 TAKE = """
 import ast, sys
-from llmops_kernel.warm.for_jobs import kept_tokenizer
-from llmops_kernel.warm.kept_tokenizers import Wanted
-wanted = Wanted(**ast.literal_eval(sys.argv[1]))
+from llmops_kernel.warm.for_jobs import cached_tokenizer
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
+wanted = TokenizerRequest(**ast.literal_eval(sys.argv[1]))
 for _ in range(2):
-    found = kept_tokenizer(wanted)
+    found = cached_tokenizer(wanted)
     print(None if found is None else found("b c a")["input_ids"], end=" ")
 """
 
@@ -53,8 +53,8 @@ def write(folder: Path, words: Sequence[str]) -> None:
     )
 
 
-def wanted(folder: Path, *, user: str = "ann", limit: int = 2**30) -> Wanted:
-    return Wanted(
+def wanted(folder: Path, *, user: str = "ann", limit: int = 2**30) -> TokenizerRequest:
+    return TokenizerRequest(
         model="a model",
         source=str(folder),
         revision=None,
@@ -65,14 +65,14 @@ def wanted(folder: Path, *, user: str = "ann", limit: int = 2**30) -> Wanted:
     )
 
 
-def taken(node: Node, it: Wanted, *, warm: bool = True) -> str:
+def taken(node: Node, it: TokenizerRequest, *, warm: bool = True) -> str:
     """What a process that starts now gets, at the first time and at the second."""
     done = node.run("-c", TAKE, repr(asdict(it)), warm=warm)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
 
 
-def kept(node: Node, it: Wanted) -> str:
+def kept(node: Node, it: TokenizerRequest) -> str:
     ask(str(node.folder.root), it)
     return until(lambda: (found := taken(node, it)) != "None None" and found)
 
@@ -222,7 +222,7 @@ def test_memory_is_short_before_it_is_used_up(
     assert is_short(num_bytes, memory) == short
 
 
-def assert_not_kept(node: Node, it: Wanted) -> None:
+def assert_not_kept(node: Node, it: TokenizerRequest) -> None:
     """The server has answered another request since, and has no child at work."""
     ask(str(node.folder.root), it)
     node.server_pid  # noqa: B018

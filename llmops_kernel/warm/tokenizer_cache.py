@@ -35,22 +35,22 @@ _SEND_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class TokenizerRequest:
     """A tokenizer, as a run loads it."""
 
     model: str
     """As the config names it."""
     source: str
-    """What `from_pretrained` gets: a folder, or an id of the hub."""
+    """Argument of `from_pretrained`: a folder, or an id of the hub."""
     revision: str | None
     folder: str
-    """Where its files are on this node."""
+    """Folder of its files on this node."""
     user: str
-    """Who submitted the run: nothing is kept for another."""
+    """The user who submitted the run: nothing is kept for another."""
     limit_bytes: int
-    """How much memory all that is kept may have."""
+    """Memory that all kept tokenizers may have."""
     facts: Facts
-    """Of all files in the folder, before the run has read them."""
+    """Facts of all files in the folder, before the run has read them."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -63,72 +63,74 @@ class Wanted:
 
 
 @dataclass(kw_only=True)
-class _Kept:
-    wanted: Wanted
+class _Entry:
+    """A fork with another version of this package reads it: its fields keep their names."""
+
+    wanted: TokenizerRequest
     tokenizer: Any
     used_s: float
     """Unix time at which a run last asked for it."""
 
 
-def take(wanted: Wanted) -> Any:
-    """In a fork: return the kept tokenizer, once; None if its files are not what they were."""
-    kept = _all().pop(wanted.key, None)
-    return kept.tokenizer if kept is not None and kept.wanted.facts == wanted.facts else None
+def take(request: TokenizerRequest) -> Any:
+    """Return the kept tokenizer in a fork, once; None if its files are not what they were."""
+    entry = _all().pop(request.key, None)
+    return entry.tokenizer if entry is not None and entry.wanted.facts == request.facts else None
 
 
-def ask(folder: str, wanted: Wanted) -> None:
+def ask(folder: str, request: TokenizerRequest) -> None:
     """Name a tokenizer to the server of a warm folder. No answer is waited for, no error raised."""
-    request = marshal.dumps({"kind": "keep", **asdict(wanted)})
+    message = marshal.dumps({"kind": "keep", **asdict(request)})
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.settimeout(_SEND_S)
         channel.connect(os.path.join(folder, "server.sock"))
-        channel.sendall(len(request).to_bytes(4, "big") + request)
+        channel.sendall(len(message).to_bytes(4, "big") + message)
 
 
-def wanted_of(request: dict[str, Any]) -> Wanted:
-    """Raises KeyError or TypeError for what is no such request."""
-    return Wanted(**{name: request[name] for name in Wanted.__annotations__})
+def tokenizer_request(fields: dict[str, Any]) -> TokenizerRequest:
+    """Build a request. Raises KeyError or TypeError for what is none."""
+    return TokenizerRequest(**{name: fields[name] for name in TokenizerRequest.__annotations__})
 
 
-def is_kept(wanted: Wanted) -> bool:
-    """In the server: return whether it is kept already, from the same files."""
-    kept = _all().get(wanted.key)
-    return kept is not None and kept.wanted.facts == wanted.facts
+def is_cached(request: TokenizerRequest) -> bool:
+    """Return whether it is kept already, from the same files; called in the server."""
+    entry = _all().get(request.key)
+    return entry is not None and entry.wanted.facts == request.facts
 
 
-def mark_used(wanted: Wanted) -> None:
-    """In the server: make one that is kept the last to be let go."""
-    kept = _all()
-    kept[wanted.key] = one = kept.pop(wanted.key)
-    one.used_s = time.time()
+def mark_used(request: TokenizerRequest) -> None:
+    """Make a kept tokenizer the last to be removed; called in the server."""
+    cache = _all()
+    cache[request.key] = entry = cache.pop(request.key)
+    entry.used_s = time.time()
 
 
-def can_keep(wanted: Wanted) -> bool:
-    """In the server: return whether the libraries are preloaded and there is memory for it."""
+def can_add(request: TokenizerRequest) -> bool:
+    """Return whether libraries are preloaded and there is memory for it; called in the server."""
     return (
         {"tokenizers", "transformers"} <= sys.modules.keys()
-        and 0 < wanted.num_bytes <= wanted.limit_bytes
-        and not is_short(wanted.num_bytes, memory())
+        and 0 < request.num_bytes <= request.limit_bytes
+        and not is_short(request.num_bytes, memory())
     )
 
 
-def is_harmless(wanted: Wanted) -> bool:
-    """In a child of the server: load it, and return whether the server may."""
+def is_harmless(request: TokenizerRequest) -> bool:
+    """Load it in a child of the server, and return whether the server may."""
     signal.alarm(_TRIAL_S)
     before = _threads(), _packages()
-    return _load(wanted) is not None and (_threads(), _packages()) == before
+    return _load(request) is not None and (_threads(), _packages()) == before
 
 
-def keep(wanted: Wanted) -> None:
-    """In the server: load it, and let go of what was used least."""
-    kept = _all()
-    kept.pop(wanted.key, None)
-    tokenizer = _load(wanted)
+def add(request: TokenizerRequest) -> None:
+    """Load it, and remove what was used least; called in the server."""
+    cache = _all()
+    cache.pop(request.key, None)
+    tokenizer = _load(request)
     if tokenizer is None:
         return
-    kept[wanted.key] = _Kept(wanted=wanted, tokenizer=tokenizer, used_s=time.time())
-    while len(kept) > _MOST or _size() > wanted.limit_bytes:
-        del kept[next(iter(kept))]
+    cache[request.key] = _Entry(wanted=request, tokenizer=tokenizer, used_s=time.time())
+    while len(cache) > _MOST or _size() > request.limit_bytes:
+        del cache[next(iter(cache))]
     _give_back()
 
 
@@ -144,40 +146,40 @@ def drop() -> None:
     _give_back()
 
 
-def all_kept() -> list[tuple[str, int, float]]:
+def entries() -> list[tuple[str, int, float]]:
     """Return model, bytes and time of last use of each."""
-    return [(one.wanted.model, one.wanted.num_bytes, one.used_s) for one in _all().values()]
+    return [(entry.wanted.model, entry.wanted.num_bytes, entry.used_s) for entry in _all().values()]
 
 
-def _all() -> dict[tuple[str, str, str], _Kept]:
+def _all() -> dict[tuple[str, str, str], _Entry]:
     library = sys.modules.get("tokenizers")
-    found: dict[tuple[str, str, str], _Kept] = (
+    cache: dict[tuple[str, str, str], _Entry] = (
         {} if library is None else library.__dict__.setdefault(_ATTRIBUTE, {})
     )
-    return found
+    return cache
 
 
 def _size() -> int:
-    return sum(one.wanted.num_bytes for one in _all().values())
+    return sum(entry.wanted.num_bytes for entry in _all().values())
 
 
-def _load(wanted: Wanted) -> Any:
+def _load(request: TokenizerRequest) -> Any:
     """Return the tokenizer; None if it cannot be loaded, or its files are not what they were."""
-    if not _is_same(wanted):
+    if not _is_same(request):
         return None
     try:
         with without_collections(freeze=False):
-            found = sys.modules["transformers"].AutoTokenizer.from_pretrained(
-                wanted.source, revision=wanted.revision, local_files_only=True
+            tokenizer = sys.modules["transformers"].AutoTokenizer.from_pretrained(
+                request.source, revision=request.revision, local_files_only=True
             )
     except Exception:  # Files that the library cannot read raise many unrelated types.
         return None
-    return found if _is_same(wanted) else None
+    return tokenizer if _is_same(request) else None
 
 
-def _is_same(wanted: Wanted) -> bool:
+def _is_same(request: TokenizerRequest) -> bool:
     try:
-        return facts_of(wanted.folder) == wanted.facts
+        return facts_of(request.folder) == request.facts
     except OSError:
         return False
 

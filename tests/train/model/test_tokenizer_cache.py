@@ -14,9 +14,9 @@ from huggingface_hub import constants
 
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.tokenizer import KEPT, KeptTokenizer
-from llmops_kernel.warm import kept_tokenizers
-from llmops_kernel.warm.kept_tokenizers import Wanted
+from llmops_kernel.warm import tokenizer_cache
 from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
+from llmops_kernel.warm.tokenizer_cache import TokenizerRequest
 
 Config = Callable[..., Any]
 
@@ -64,11 +64,11 @@ def test_a_large_one_is_kept_by_one_worker_of_a_node(
     of: Callable[..., KeptTokenizer], folder: Path
 ) -> None:
     first, second = of(), of(rank=1)
-    assert isinstance(first.wanted, Wanted)
-    assert first.wanted == second.wanted
+    assert isinstance(first.request, TokenizerRequest)
+    assert first.request == second.request
     assert (first.is_writer, second.is_writer) == (True, False)
-    assert (first.wanted.user, first.wanted.folder) == ("ann", str(folder))
-    assert "tokenizer.json" in {name for name, *_ in first.wanted.facts}
+    assert (first.request.user, first.request.folder) == ("ann", str(folder))
+    assert "tokenizer.json" in {name for name, *_ in first.request.facts}
 
 
 @pytest.mark.parametrize(
@@ -86,24 +86,24 @@ def test_a_large_one_is_kept_by_one_worker_of_a_node(
 def test_others_are_loaded_by_each_run(
     of: Callable[..., KeptTokenizer], sections: dict[str, Any]
 ) -> None:
-    assert of(**sections).wanted is None
+    assert of(**sections).request is None
 
 
 def test_a_small_one_is_loaded_faster_than_asked_for(
     of: Callable[..., KeptTokenizer], tiny_llama: Path
 ) -> None:
-    assert of(model={"id": str(tiny_llama)}).wanted is None
+    assert of(model={"id": str(tiny_llama)}).request is None
 
 
 def test_templates_in_a_folder_of_their_own_are_read_by_each_run(
     of: Callable[..., KeptTokenizer], folder: Path
 ) -> None:
     (folder / "additional_chat_templates").mkdir()
-    assert of().wanted is None
+    assert of().request is None
 
 
 def test_a_missing_folder_is_no_id_of_the_hub(of: Callable[..., KeptTokenizer]) -> None:
-    assert of(model={"id": "/data/gone", "revision": "1" * 40}).wanted is None
+    assert of(model={"id": "/data/gone", "revision": "1" * 40}).request is None
 
 
 @pytest.mark.parametrize("offline", [False, True])
@@ -119,8 +119,8 @@ def test_it_is_saved_as_one_that_the_run_has_loaded(
     monkeypatch.setenv(START_REPORT_ENV_VAR, "warm")
     monkeypatch.setenv(FORKED_ENV_VAR, str(os.getpid()))
     config, kept = make_config(model={"id": str(folder)}), of()
-    assert kept.wanted is not None
-    kept_tokenizers.keep(kept.wanted)  # What the server does before the fork.
+    assert kept.request is not None
+    tokenizer_cache.add(kept.request)  # What the server does before the fork.
     saved = []
     for number in range(2):
         words: list[str] = []
@@ -136,4 +136,4 @@ def test_a_folder_that_is_gone_is_left_to_who_loads_it(
     of: Callable[..., KeptTokenizer], folder: Path
 ) -> None:
     shutil.rmtree(folder)
-    assert of().wanted is None
+    assert of().request is None
