@@ -1,4 +1,4 @@
-"""Where files are on disk: one home folder, one folder per run, one cache."""
+"""Paths of files on disk: one home folder, one folder per run, one cache."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
 
 def home() -> Path:
     """Runs and cluster records; `LLMOPS_HOME` moves it."""
-    chosen = os.environ.get(HOME_ENV_VAR)
-    return Path(chosen).absolute() if chosen else default_home()
+    configured = os.environ.get(HOME_ENV_VAR)
+    return Path(configured).absolute() if configured else default_home()
 
 
 def default_home() -> Path:
@@ -26,7 +26,7 @@ def default_home() -> Path:
 
 
 def packages(home: Path) -> Path:
-    """Where built packages of a home are kept, for its next runs and for `diff`."""
+    """Return the folder of the built packages of a home, for its next runs and for `diff`."""
     return home / "packages"
 
 
@@ -58,7 +58,7 @@ class RunFolder:
 
     @property
     def notes(self) -> Path:
-        """What users add: title, star, note. The only file here that changes."""
+        """Return the file of what users add: title, star, note. The only file here that changes."""
         return self.root / "notes.json"
 
     @property
@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """One `<stream>.jsonl` a writer."""
+        """Return the folder of the journal: one `<stream>.jsonl` per writer."""
         return self.root / "journal"
 
     @property

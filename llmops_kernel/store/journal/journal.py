@@ -76,7 +76,7 @@ class JournalWriter:
     def emit(self, event: E) -> E:
         """Number, stamp and append the event; returns it as written. Never raises `OSError`."""
         with self._lock, self._alone():
-            written = event.model_copy(
+            stamped = event.model_copy(
                 update={
                     "stream": self.stream,
                     "seq": next(self._seqs),  # One step even for a signal handler.
@@ -84,10 +84,10 @@ class JournalWriter:
                     "attempt": self._attempt,
                 }
             )
-            line = Line(written)
+            line = Line(stamped)
             for file in self._files:
                 file.append(line)
-        return written
+        return stamped
 
     def _now(self) -> float:
         self._time_s = max(self._time_s, self._clock())
@@ -117,9 +117,9 @@ class JournalWriter:
             file.begin_line_again()
         if not self._files[0].pending:
             return
-        kept = [{id(line) for line in file.pending} for file in self._files[1:]]
+        pending_ids = [{id(line) for line in file.pending} for file in self._files[1:]]
         for line in list(self._files[0].pending):
-            if all(id(line) in others for others in kept):
+            if all(id(line) in ids for ids in pending_ids):
                 line.replace(line.event.model_copy(update={"seq": next(self._seqs)}))
 
     @property
@@ -200,7 +200,7 @@ def _parse_line(line: bytes) -> AnyEvent | None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is made here, yet the collector would look through all events again and again."""
+    """Suspend the garbage collector, which would scan all events and find nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -272,7 +272,7 @@ class FolderTail:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """How much of each file was read, by name."""
+        """Return how many bytes of each file were read, by name."""
         return {path.name: tail.offset for path, tail in self._tails.items()}
 
     def _streams(self) -> list[Path]:
@@ -300,19 +300,19 @@ class Deduplicator:
     def new(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         unseen = []
         for event in events:
-            seen = self._seen.setdefault(event.stream, set())
-            if event.seq not in seen:
-                seen.add(event.seq)
+            seqs = self._seen.setdefault(event.stream, set())
+            if event.seq not in seqs:
+                seqs.add(event.seq)
                 unseen.append(event)
         return unseen
 
     def gaps(self) -> dict[str, list[int]]:
         """Sequence numbers still missing below the highest seen, by stream; empty is whole."""
-        missing = {s: sorted(set(range(1, max(seen) + 1)) - seen) for s, seen in self._seen.items()}
+        missing = {s: sorted(set(range(1, max(seqs) + 1)) - seqs) for s, seqs in self._seen.items()}
         return {stream: numbers for stream, numbers in missing.items() if numbers}
 
 
-# --- One file of one journal stream, with the lines that could not be written yet ---
+# --- A file of a journal stream, with its pending lines ---
 
 
 _TAIL_BYTES = 64 * 1024
@@ -341,7 +341,7 @@ class Line:
 
 
 class AppendFile:
-    """One file of one writer, with the lines that could not be written yet."""
+    """A file of one writer, with the lines that could not be written yet."""
 
     def __init__(self, path: Path) -> None:
         self.pending: deque[Line] = deque()
@@ -433,9 +433,9 @@ class AppendFile:
             self._is_writing = False
 
     def _write(self, line: Line) -> None:
-        written = os.write(self._fd, line.data[self._done :] if self._done else line.data)
-        self._end += written
-        self._done += written
+        num_written = os.write(self._fd, line.data[self._done :] if self._done else line.data)
+        self._end += num_written
+        self._done += num_written
         if self._done == len(line.data):
             self.pending.popleft()
             self._done = 0

@@ -22,7 +22,7 @@ class ScoreView(RunView):
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of the whole table; empty until the end."""
-        reported = [one.metrics for one in self.evaluations if one.metrics]
+        reported = [evaluation.metrics for evaluation in self.evaluations if evaluation.metrics]
         return reported[-1] if reported else {}
 
     @property

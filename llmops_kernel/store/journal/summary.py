@@ -1,4 +1,4 @@
-"""One line of a list of runs, as data; `views/summary.py` makes it from record and view."""
+"""A line of a list of runs, as data; `views/summary.py` makes it from record and view."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from llmops_kernel.store.journal.view import Progress
 Unit = Literal[
     "loss", "fraction", "per_second", "seconds", "bytes", "count", "exponent", "money", "number"
 ]
-"""What a number counts; it decides how the number is written."""
+"""Unit of a number; it decides how the number is written."""
 Better = Literal["lower", "higher"] | None
 
 
 class FigureValue(BaseModel):
-    """One figure of one run: the number, and the same as text for people."""
+    """A figure of a run: the number, and the same as text for people."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,7 @@ class FigureValue(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """One line of `llmops runs`."""
+    """A line of `llmops runs`."""
 
     model_config = ConfigDict(frozen=True)
 
