@@ -167,8 +167,8 @@ class JobsClient:
     def list(self) -> list[Job]:
         """Submitted jobs, newest first; drivers started by other means are left out."""
         jobs = [Job.model_validate(item) for item in self._get("/api/jobs/").json()]
-        ours = [job for job in jobs if job.type == "SUBMISSION"]
-        return sorted(ours, key=lambda job: job.start_time or 0, reverse=True)
+        submissions = [job for job in jobs if job.type == "SUBMISSION"]
+        return sorted(submissions, key=lambda job: job.start_time or 0, reverse=True)
 
     def stop(self, submission_id: str) -> bool:
         """Ask the job to stop and return at once; False when it was over already."""
@@ -269,12 +269,12 @@ class JobsClient:
         missing_ok: bool = False,
         any_ok: bool = False,
     ) -> httpx.Response:
-        for left in reversed(range(GET_TRIES)):
+        for tries_left in reversed(range(GET_TRIES)):
             try:
                 answer = self._http.get(url, params=params)
                 break
             except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-                if not left:
+                if not tries_left:
                     raise self._unreachable(error) from error
                 time.sleep(RETRY_WAIT_S)
             except httpx.TransportError as error:  # A time-out has waited long enough.
@@ -292,7 +292,7 @@ class JobsClient:
     def _raise_for(
         self,
         answer: httpx.Response,
-        what: str,
+        action: str,
         *,
         any_ok: bool = False,
         error: type[SubmissionError] | type[ClusterError] = ClusterError,
@@ -305,7 +305,7 @@ class JobsClient:
             )
         if not any_ok and answer.status_code >= 400:
             raise error(
-                f"{self._what} could not {what}: {last_line(answer.text)}",
+                f"{self._what} could not {action}: {last_line(answer.text)}",
                 remedy="`llmops status` shows the cluster's state",
             )
 
@@ -326,7 +326,7 @@ class JobsClient:
         return httpx.Timeout(self._patience_s(usual_s), connect=self._patience_s(_CONNECT_S))
 
     @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
+    def _saying(self, action: str) -> Iterator[None]:
         """Report every 10 s how long something takes already."""
         ended = threading.Event()
         began_s = time.monotonic()
@@ -335,7 +335,7 @@ class JobsClient:
             while self._progress is not None and not ended.wait(_SAY_EVERY_S):
                 busy = busy_words() if self._is_here else ""
                 passed = f"{time.monotonic() - began_s:.0f} s"
-                self._progress(f"{what} ({'; '.join(filter(None, [passed, busy]))})")
+                self._progress(f"{action} ({'; '.join(filter(None, [passed, busy]))})")
 
         if self._progress is not None:
             threading.Thread(target=say, daemon=True, name="llmops-waiting").start()

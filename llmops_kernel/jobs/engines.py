@@ -72,8 +72,8 @@ def _ended(client: JobsClient, submission_id: str) -> Job:
 def _result(client: JobsClient, job: Job) -> EndedEngines:
     lines = client.driver_log(job).strip().splitlines()
     with suppress(ValueError, TypeError, KeyError, IndexError):
-        found = json.loads(lines[-1])
-        return EndedEngines(ended=tuple(found["ended"]), busy=tuple(found["busy"]))
+        result = json.loads(lines[-1])
+        return EndedEngines(ended=tuple(result["ended"]), busy=tuple(result["busy"]))
     last = lines[-1] if lines else job.message or "without any output"
     raise ClusterError(
         f"The job that ends engines has {job.status}: {last}",

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What a guard observed and did."""
+    """Observations and actions of a guard."""
 
     cluster: str
     state: GuardState
@@ -104,9 +104,9 @@ def _act(
 
 def _drain(provider: ClusterProvider, name: str, store: RunStore) -> str:
     """Ask each running job once to stop; a run saves a checkpoint first."""
-    asked = 0
+    num_stopped = 0
     with JobsClient(provider.connect(name), cluster=name) as client:
-        ours = {
+        run_ids = {
             attempt.submission_id: summary.run_id
             for summary in list_runs(store, cluster=name, hidden=True)
             for attempt in store.attempts(summary.run_id)
@@ -114,8 +114,10 @@ def _drain(provider: ClusterProvider, name: str, store: RunStore) -> str:
         for job in client.list():
             if job.is_terminal or job.submission_id is None:
                 continue
-            asked += _stop(store, client, job.submission_id, ours.get(job.submission_id))
-    return f"asked {asked} job{'' if asked == 1 else 's'} to stop" if asked else ""
+            num_stopped += _stop(store, client, job.submission_id, run_ids.get(job.submission_id))
+    return (
+        f"asked {num_stopped} job{'' if num_stopped == 1 else 's'} to stop" if num_stopped else ""
+    )
 
 
 def _stop(store: RunStore, client: JobsClient, submission_id: str, run_id: str | None) -> bool:

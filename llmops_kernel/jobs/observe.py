@@ -126,11 +126,11 @@ class Observer:
         try:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
-            return self._gone(attempt, what="no longer exists")
+            return self._gone(attempt, verb="no longer exists")
         self._on_info(info)
         if info.is_gone:
-            went = "was stopped" if info.state == ClusterState.STOPPED else "died"
-            return self._gone(attempt, what=went, why=info.message)
+            verb = "was stopped" if info.state == ClusterState.STOPPED else "died"
+            return self._gone(attempt, verb=verb, reason=info.message)
         if not (info.is_ready or info.head_runs):
             return None
         with self._client(attempt) as client:
@@ -145,16 +145,16 @@ class Observer:
     def _is_shared(self) -> bool:
         return shares_disk(self._store.record(self._run_id).provider)
 
-    def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
+    def _gone(self, attempt: Attempt, *, verb: str, reason: str = "") -> EndEvent | None:
         is_shared = self._is_shared()
         if is_shared and self._store.record(self._run_id).host != socket.gethostname():
             return None  # Another machine's local cluster cannot be checked from here.
         return end_without_cluster(
             attempt.cluster,
             run_id=self._run_id,
-            what=what,
+            verb=verb,
             view=self._follower.view,
-            why=why,
+            reason=reason,
             is_mirrored=not is_shared,
         )
 
@@ -165,7 +165,7 @@ class Observer:
             begun_s = max([attempt.submitted_s, *(span.begin_s for span in phases.values())])
             # Its client may be uploading.
             return _never(self._run_id, view.last_step) if self._is_left(begun_s) else None
-        return self._gone(attempt, what="was restarted")
+        return self._gone(attempt, verb="was restarted")
 
     def _never_handed_over(self) -> EndEvent | None:
         if not self._is_left(self._store.record(self._run_id).created_s):
@@ -220,7 +220,7 @@ def _never(run_id: str, last_step: int | None) -> EndEvent:
     )
 
 
-# --- End events for runs whose driver did not write one, from what Ray reports about the job ---
+# --- End events for runs whose driver wrote none, from Ray's report about the job ---
 
 
 _ERROR_LINE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
@@ -281,21 +281,23 @@ def end_without_cluster(
     cluster: str,
     *,
     run_id: str,
-    what: str,
+    verb: str,
     view: RunView,
-    why: str = "",
+    reason: str = "",
     is_mirrored: bool = False,
 ) -> EndEvent:
-    """Return the end of a run whose cluster is gone; `what` is a verb such as "was deleted".
+    """Return the end of a run whose cluster is gone; `verb` is a verb such as "was deleted".
 
     `is_mirrored`: the journal here is what was read over the network until then.
     """
-    more = f". {why}" if why else ""
+    details = f". {reason}" if reason else ""
     if is_mirrored:
-        more = f"{more.rstrip('.')}. The part of its journal that was read before is kept here"
+        details = (
+            f"{details.rstrip('.')}. The part of its journal that was read before is kept here"
+        )
     return EndEvent(
         state="FAILED",
-        message=f"The cluster {cluster!r} {what} while the run was {at(view)}{more}",
+        message=f"The cluster {cluster!r} {verb} while the run was {at(view)}{details}",
         remedy=f"`llmops up`, then {_checkpoint(view)}".replace("{run}", run_id),
         last_step=view.last_step,
     )
@@ -312,9 +314,11 @@ def _failure(job: Job, *, view: RunView) -> tuple[str, str]:
     if code is None:
         return f"Ray ended the run{where(view)}: {reason(text)}", _RESUME
     if killed := _signal(code):
-        why = ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
+        probable_cause = (
+            ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
+        )
         return (
-            f"The driver was killed ({killed}){where(view)}{why}",
+            f"The driver was killed ({killed}){where(view)}{probable_cause}",
             f"`llmops status` shows the memory that is left; {_checkpoint(view)}",
         )
     return (
