@@ -18,8 +18,8 @@ def command(line: str) -> None:
         raise MagicError(f"%llmops: {error}".lower(), remedy="close the quotation mark") from None
     code = _exit_code(words or ["--help"])
     if code:
-        what = " ".join(["llmops", *words[:1]])
-        raise MagicError(f"{what}: {_ENDS.get(code, f'exit code {code}')}")
+        shown_command = " ".join(["llmops", *words[:1]])
+        raise MagicError(f"{shown_command}: {_ENDS.get(code, f'exit code {code}')}")
 
 
 def _exit_code(words: list[str]) -> int:

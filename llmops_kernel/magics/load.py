@@ -54,7 +54,7 @@ def _completer(name: str) -> Callable[[Any, Any], list[str]]:
         incomplete = (
             "" if event.text_until_cursor[-1:].isspace() else (words.pop() if words else "")
         )
-        found: list[str] = getattr(completion, name)(words, incomplete)
-        return found
+        completions: list[str] = getattr(completion, name)(words, incomplete)
+        return completions
 
     return complete

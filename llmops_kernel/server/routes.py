@@ -1,4 +1,4 @@
-"""Every route of the extension in one table, all below `<base url>/llmops/`."""
+"""Table of the extension's routes, all below `<base url>/llmops/`."""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ def check(
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     loaded = load(config, overrides)
     problems = files.file_kind(kind_of(config)).check_files(loaded, root)
-    closely = Closely() if quick else look_closely(loaded, root, known=problems)
+    closely = Closely() if quick else look_closely(loaded, root, problems=problems)
     if problems := [*problems, *closely.problems]:
         raise config_error(problems)
-    for one in closely.warnings:
-        warnings.warn(str(one), stacklevel=2)
+    for warning in closely.warnings:
+        warnings.warn(str(warning), stacklevel=2)
     return loaded
 
 

@@ -19,7 +19,7 @@ BETWEEN = "between_phases"
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One re-submission."""
+    """A measured re-submission."""
 
     kind: Kind
     run_id: str
@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """All runs of one kind."""
+    """Measurements of all runs of one kind."""
 
     runs_s: tuple[float, ...] = ()
     """Seconds from submit to first step, in the order of the runs."""
@@ -75,9 +75,9 @@ class LoopFigures:
         return {"warm": self.warm.as_dict(), "cold": self.cold.as_dict(), "ratio": ratio}
 
 
-def loop_figures(measured: Iterable[Measured]) -> LoopFigures:
+def loop_figures(measurements: Iterable[Measured]) -> LoopFigures:
     """Medians of each kind; a phase that a run did not have took it no time."""
-    runs = list(measured)
+    runs = list(measurements)
     return LoopFigures(**{kind: _side([run for run in runs if run.kind == kind]) for kind in KINDS})
 
 
@@ -117,15 +117,17 @@ def phase_shares(view: RunView) -> dict[str, float]:
     for span in spans:
         cuts |= {span.begin_s, until_s if span.end_s is None else span.end_s}
     shares: dict[str, float] = {}
-    for left, right in itertools.pairwise(sorted(cut for cut in cuts if cut <= until_s)):
-        under_way = [s for s in spans if s.begin_s <= left and (s.end_s is None or s.end_s > left)]
+    for begin_s, end_s in itertools.pairwise(sorted(cut for cut in cuts if cut <= until_s)):
+        under_way = [
+            s for s in spans if s.begin_s <= begin_s and (s.end_s is None or s.end_s > begin_s)
+        ]
         name = max((span.name for span in under_way), key=_place) if under_way else BETWEEN
-        shares[name] = shares.get(name, 0.0) + right - left
+        shares[name] = shares.get(name, 0.0) + end_s - begin_s
     return shares
 
 
 def misfit(kind: Kind, view: RunView, *, num_workers: int) -> str:
-    """Why a run's journal does not show that all of it started in this way; empty when it does."""
+    """Return why a run's journal contradicts a start of this kind; empty when it does not."""
     warmth = view.warmth
     reported = 0 if warmth is None else warmth.warm + warmth.cold
     if warmth is not None and (warmth.cold if kind == "warm" else warmth.warm):

@@ -61,16 +61,16 @@ def render_png(runs: Named) -> bytes:
 
 
 def _lines(axes: Axes, runs: Named, name: str, *, scale: float = 1.0) -> bool:
-    drawn = False
+    has_lines = False
     for index, (_, view) in enumerate(runs):
         points = points_of(view, name)
         if points:
-            drawn = True
+            has_lines = True
             x, values = [p[0] for p in points], [p[1] * scale for p in points]
             axes.plot(x, values, color=color(index), linewidth=1.2)
-    if drawn:
+    if has_lines:
         axes.set_xlabel(x_label(runs[0][1]), fontsize=8)
-    return drawn
+    return has_lines
 
 
 def _draw_curve(axes: Axes, runs: Named) -> None:
@@ -78,12 +78,12 @@ def _draw_curve(axes: Axes, runs: Named) -> None:
     name, label = curve_of(runs[0][1])
     has_evals = any(eval_points(view) for _, view in runs)
     style_axes(axes, f"{label} (points: evaluation)" if has_evals else label)
-    drawn = _lines(axes, runs, name)
+    has_lines = _lines(axes, runs, name)
     for index, (_, view) in enumerate(runs):
         for step, loss in eval_points(view):
             axes.plot(step, loss, "o", color=color(index), markersize=5)
-            drawn = True
-    if not drawn:
+            has_lines = True
+    if not has_lines:
         empty_axes(axes, f"no {label} yet")
 
 
@@ -115,7 +115,7 @@ def _draw_phases(axes: Axes, runs: Named) -> None:
 
 
 def words_html(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str:
-    """What differs, then what came of it: evaluation, loss, samples. `scores` is HTML."""
+    """Return differences and results as HTML: evaluation, loss, samples. `scores` is HTML."""
     differences = "".join(diff.to_html() for diff in diffs)
     return differences + scores + lines_html(runs, result_lines(runs)) + samples_html(runs)
 
@@ -143,7 +143,7 @@ def folded_html(runs: Named) -> str:
 
 
 def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str:
-    """The same in plain text: what differs, results and samples; then speed, then code."""
+    """Return the comparison as plain text: differences, results, samples, then speed and code."""
     parts = [diff.text(with_code=False) for diff in diffs]
     parts += [scores, lines_text(runs, result_lines(runs)), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))

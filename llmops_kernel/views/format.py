@@ -105,7 +105,7 @@ def loss(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Any other number: up to four significant digits."""
+    """Return any other number: up to four significant digits."""
     return DASH if value is None or not known(value) else f"{value:.4g}"
 
 
@@ -162,8 +162,8 @@ def step_of(step: int | None, total: int | None) -> str:
     """`step 40 of 225`; `step 40` where no total was named, a dash for a step not known yet."""
     if step is None and total is None:
         return "no step yet"
-    done = f"step {DASH if step is None else f'{step:,}'}"
-    return done if total is None else f"{done} of {total:,}"
+    text = f"step {DASH if step is None else f'{step:,}'}"
+    return text if total is None else f"{text} of {total:,}"
 
 
 def ellipsis(text: str, width: int) -> str:
@@ -184,7 +184,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def sparkline(values: list[float | None], width: int = 40) -> str:
-    """One line of block characters, oldest first; each column is a mean of its share."""
+    """Return a line of block characters, oldest first; each column is a mean of its share."""
     usable = [v for v in values if v is not None and math.isfinite(v)]
     if not usable or width < 1:
         return ""

@@ -40,8 +40,10 @@ class RunTable:
 def run_table(
     summaries: Sequence[RunSummary], *, now_s: float, names: Mapping[str, str] | None = None
 ) -> RunTable:
-    """One line a run. The columns are the listed figures of all kinds in the list, the most
-    important ones first; a run whose kind lacks one shows a dash. `names` are by run id.
+    """Return a table with one line per run.
+
+    The columns are the listed figures of all kinds in the list, the most important ones first; a
+    run whose kind lacks one shows a dash. `names` are by run id.
     """
     called = names or {}
     kinds = {summary.kind for summary in summaries}

@@ -76,12 +76,12 @@ def render_png(view: RunView, *, title: str = "", now_s: float | None = None) ->
 
 def picture_lines(view: RunView) -> list[str]:
     """Return a few of the newest samples as lines of a picture; empty without samples."""
-    found = sample_table(view)
-    lines = [f"samples {found['at']}"] if found["rows"] else []
-    for row in found["rows"][:_PICTURED]:
-        texts = dict(zip(found["columns"], row, strict=True))
-        shown = [name for name in ("prompt", "answer", "reference") if name in texts]
-        lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in shown]
+    samples = sample_table(view)
+    lines = [f"samples {samples['at']}"] if samples["rows"] else []
+    for row in samples["rows"][:_PICTURED]:
+        texts = dict(zip(samples["columns"], row, strict=True))
+        names = [name for name in ("prompt", "answer", "reference") if name in texts]
+        lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in names]
     return lines
 
 
@@ -218,7 +218,7 @@ def rows(
         lines.append(("duration", fmt.seconds(took_s)))
     lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(figure.label, figure.text) for figure in compared_figures(view)]
-    lines += [(one.label, one.path) for one in shown_outputs(view.outputs)]
+    lines += [(output.label, output.path) for output in shown_outputs(view.outputs)]
     return lines
 
 
@@ -234,29 +234,29 @@ def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "
 
 def _samples_html(view: RunView) -> str:
     """The newest samples, every text escaped; nothing without samples."""
-    found = sample_table(view)
-    if not found["rows"]:
+    samples = sample_table(view)
+    if not samples["rows"]:
         return ""
-    heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in found["columns"])
+    heads = "".join(f'<th style="{_CELL}">{escape(name)}</th>' for name in samples["columns"])
     style = f"{_CELL};vertical-align:top;white-space:pre-wrap"
     body = "".join(
         "<tr>" + "".join(f'<td style="{style}">{escape(text)}</td>' for text in row) + "</tr>"
-        for row in found["rows"]
+        for row in samples["rows"]
     )
     return (
-        f"<p><b>Samples</b> {escape(found['at'])}</p>"
+        f"<p><b>Samples</b> {escape(samples['at'])}</p>"
         f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 
 def _trouble_html(view: RunView) -> str:
     parts = []
-    shown = {f.message for f in view.failures}
-    if view.message and view.message not in shown:
+    messages = {f.message for f in view.failures}
+    if view.message and view.message not in messages:
         parts.append(_message_html(view.state.capitalize(), view.message, view.remedy))
     for event in view.failures:
-        where = f" at {event.file}:{event.line}" if event.file else ""
-        parts.append(_message_html(f"{event.error}{where}", event.message, event.remedy))
+        place = f" at {event.file}:{event.line}" if event.file else ""
+        parts.append(_message_html(f"{event.error}{place}", event.message, event.remedy))
         if event.traceback:
             text = escape(event.traceback.strip())
             parts.append(f"<details><summary>Traceback</summary><pre>{text}</pre></details>")
@@ -269,14 +269,14 @@ def _message_html(head: str, message: str, remedy: str) -> str:
 
 
 def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
-    """The same in plain text, for terminals and `text/plain`."""
+    """Return the run as plain text, for terminals and `text/plain`."""
     lines = rows(view, record, title=title)
     width = max(len(label) for label, _ in lines)
     body = [f"{label:<{width}}  {value}" for label, value in lines]
     body += _sample_lines(view)
     for event in view.failures:
-        where = f" at {event.file}:{event.line}" if event.file else ""
-        body.append(f"{event.error}{where}: {event.message}")
+        place = f" at {event.file}:{event.line}" if event.file else ""
+        body.append(f"{event.error}{place}: {event.message}")
         if event.remedy:
             body.append(f"  Try: {event.remedy}")
     if view.message and view.message not in {f.message for f in view.failures}:
@@ -285,11 +285,11 @@ def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> 
 
 
 def _sample_lines(view: RunView) -> list[str]:
-    found = sample_table(view)
-    lines = [f"samples {found['at']}"] if found["rows"] else []
-    for row in found["rows"]:
-        named = zip(found["columns"], row, strict=True)
-        lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in named]
+    samples = sample_table(view)
+    lines = [f"samples {samples['at']}"] if samples["rows"] else []
+    for row in samples["rows"]:
+        fields = zip(samples["columns"], row, strict=True)
+        lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in fields]
         lines.append("")
     return lines
 
@@ -309,9 +309,9 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
     elif view.rows:
         parts += [progress_text(view)]
         parts += [_short(figure) for figure in figures(view) if _is_known_and_short(figure)]
-        left = left_text(view.time_left(now_s))
-        if left:
-            parts.append(left)
+        time_left = left_text(view.time_left(now_s))
+        if time_left:
+            parts.append(time_left)
         if state_text(view):
             parts.append(state_text(view))
     elif waiting_text(view):

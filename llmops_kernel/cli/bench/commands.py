@@ -94,8 +94,8 @@ def loop(
     from llmops_kernel.services.bench.prepare import config_file
 
     with config_file(config, preset) as path:
-        made = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
-        _carry_out(made, png=png, as_json=as_json)
+        bench = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
+        _carry_out(bench, png=png, as_json=as_json)
 
 
 def _words(
@@ -166,11 +166,11 @@ def check_picture(png: Path | None) -> None:
         raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
 
 
-def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
+def _carry_out(bench: LoopBench, *, png: Path | None, as_json: bool) -> None:
     """Run the benchmark; print what was measured even when it is interrupted."""
-    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
-        made.run()
-    missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
+    with interruptible(lambda: _show(bench, png=png, as_json=as_json)):
+        bench.run()
+    missing = [kind for kind in bench.kinds if all(run.kind != kind for run in bench.measured)]
     if missing:
         from llmops_kernel.errors import RunFailedError
 
@@ -180,18 +180,18 @@ def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
         )
 
 
-def _show(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
+def _show(bench: LoopBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.bench.table import loop_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.views.bench_figures import loop_figures
 
-    figures = loop_figures(made.measured)
+    figures = loop_figures(bench.measured)
     if as_json:
         print_json(figures.as_dict())
-    elif made.measured:
+    elif bench.measured:
         out().print(loop_table(figures))
-    if png is not None and made.measured:
-        _draw(figures, png, title=_title(made))
+    if png is not None and bench.measured:
+        _draw(figures, png, title=_title(bench))
 
 
 def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
@@ -202,11 +202,11 @@ def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
     out(stderr=True).print(f"Picture: {png}", markup=False)
 
 
-def _title(made: LoopBench) -> str:
-    """What ran and where: `tiny-llama · full · zero2 × 2 · cluster local`."""
+def _title(bench: LoopBench) -> str:
+    """Return what ran and where: `tiny-llama · full · zero2 × 2 · cluster local`."""
     from llmops_kernel import api
     from llmops_kernel.views.snapshot import describe
 
-    record = api.attach(made.measured[-1].run_id).record
-    parts = (describe(record), f"cluster {made.cluster.name}")
+    record = api.attach(bench.measured[-1].run_id).record
+    parts = (describe(record), f"cluster {bench.cluster.name}")
     return " · ".join(part for part in parts if part)

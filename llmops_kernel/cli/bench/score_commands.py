@@ -41,12 +41,12 @@ Runs = Annotated[int, typer.Option(help="Counted runs of each size.", min=1)]
 
 def _numbers(text: str) -> list[int]:
     try:
-        found = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or min(found) < 1:
+        numbers = []
+    if not numbers or min(numbers) < 1:
         raise typer.BadParameter(f"{text!r} is not a list of whole numbers from 1, as 1,2,4")
-    return found
+    return numbers
 
 
 @bench_app.command("score", epilog=_EPILOG)
@@ -77,7 +77,7 @@ def score(
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
     check_picture(png)
-    made = prepare_score(
+    bench = prepare_score(
         *(config, overrides or ()),
         cluster=cluster,
         sizes=sizes,
@@ -86,8 +86,8 @@ def score(
         report=_report,
         start=bring_up,
     )
-    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
-        made.run()
+    with interruptible(lambda: _show(bench, png=png, as_json=as_json)):
+        bench.run()
 
 
 def _report(text: str) -> None:
@@ -96,12 +96,12 @@ def _report(text: str) -> None:
     out(stderr=True).print(text, markup=False, highlight=False)
 
 
-def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
+def _show(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.bench.score_table import score_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.bench.score import save
 
-    figures = made.figures()
+    figures = bench.figures()
     if figures is None:
         return
     knees = {n: knee.batch_size if (knee := figures.knee(n)) else None for n in figures.replicas}
@@ -144,11 +144,11 @@ def plan(
     from llmops_kernel.services.bench.score import saved
     from llmops_kernel.views.score_bench.figures import score_plan
 
-    found = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
+    estimate = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
     if as_json:
-        return print_json(json.loads(json.dumps(found.as_dict())))
+        return print_json(json.loads(json.dumps(estimate.as_dict())))
     console = out()
-    console.print(plan_table(found))
-    for text in found.assumptions:
+    console.print(plan_table(estimate))
+    for text in estimate.assumptions:
         console.print(f"- {text}", markup=False, highlight=False)
     return None

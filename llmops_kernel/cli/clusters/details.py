@@ -1,4 +1,4 @@
-"""What commands print about one cluster, and how its numbers are written."""
+"""Details of one cluster as commands print them, and how its numbers are written."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def _fork_server(info: ClusterInfo) -> str:
 def _kept(info: ClusterInfo) -> str:
     """Return a line for each model: `SmolLM2-135M-Instruct, float32, 513 MiB, used 2 min ago`."""
     return "\n".join(
-        f"{one.model}, {one.dtype}, {byte_size(one.num_bytes)},"
-        f" used {seconds(time.time() - one.used_s)} ago"
-        for one in info.warm_kept
+        f"{model.model}, {model.dtype}, {byte_size(model.num_bytes)},"
+        f" used {seconds(time.time() - model.used_s)} ago"
+        for model in info.warm_kept
     )
 
 

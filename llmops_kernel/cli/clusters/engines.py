@@ -32,16 +32,16 @@ def engines(
     cluster = find(name)
     if stop:
         with out(stderr=True).status("Ending idle engines ..."):
-            found = end_idle(cluster, store=current().store)
+            result = end_idle(cluster, store=current().store)
         if as_json:
-            return print_json({"ended": found.ended, "busy": found.busy})
-        stays = f"; {len(found.busy)} with work stay" if found.busy else ""
-        return out().print(f"Ended {counted(len(found.ended), 'idle engine')}{stays}.")
-    known = cluster.ready_info().engines
+            return print_json({"ended": result.ended, "busy": result.busy})
+        stays = f"; {len(result.busy)} with work stay" if result.busy else ""
+        return out().print(f"Ended {counted(len(result.ended), 'idle engine')}{stays}.")
+    loaded = cluster.ready_info().engines
     if as_json:
-        return print_json(None if known is None else [one.model_dump() for one in known])
-    if known is None:
+        return print_json(None if loaded is None else [engine.model_dump() for engine in loaded])
+    if loaded is None:
         return out().print("– (the cluster did not answer)")
-    for one in known:
-        out().print(engine_line(one), markup=False, highlight=False)
-    return None if known else out().print(f"No model is loaded on cluster {name}.")
+    for engine in loaded:
+        out().print(engine_line(engine), markup=False, highlight=False)
+    return None if loaded else out().print(f"No model is loaded on cluster {name}.")

@@ -29,13 +29,13 @@ def rights(template: Template, namespace: Namespace = None, as_json: AsJson = Fa
     from llmops_kernel.cli.console import out, plain, print_json, table
     from llmops_kernel.services import templates
 
-    found, where = templates.rights(template, namespace=namespace)
-    lacking = [one for one in found if one.is_granted is False and not one.is_cluster_wide]
+    rows, place = templates.rights(template, namespace=namespace)
+    lacking = [right for right in rows if right.is_granted is False and not right.is_cluster_wide]
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
+        print_json([right.model_dump(mode="json") for right in rows])
     else:
-        out(stderr=True).print(f"Asked in {plain(where)}")
-        out().print(table(_COLUMNS, [_row(one) for one in found]))
+        out(stderr=True).print(f"Asked in {plain(place)}")
+        out().print(table(_COLUMNS, [_row(right) for right in rows]))
         if lacking:
             next_step = f"llmops cluster rbac {plain(template)} --for user:NAME"
             out().print(f"Missing: {len(lacking)}. An administrator grants them with: {next_step}")
@@ -75,7 +75,7 @@ def _row(right: RightState) -> list[str]:
     from llmops_kernel.cli.console import plain
 
     granted = {True: "yes", False: "[red]no[/]", None: "–"}[right.is_granted]
-    where = f" {right.name}" if right.name else ""
+    name = f" {right.name}" if right.name else ""
     scope = " (cluster-wide, optional)" if right.is_cluster_wide else ""
     rule = "–" if right.rule is None else str(right.rule)
-    return [granted, right.verb, plain(f"{right.resource}{where}{scope}"), rule, plain(right.off)]
+    return [granted, right.verb, plain(f"{right.resource}{name}{scope}"), rule, plain(right.off)]

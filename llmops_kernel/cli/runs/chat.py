@@ -30,7 +30,7 @@ _PROMPT = "you> "
 
 
 class Model(StrEnum):
-    """One of the two models."""
+    """A model of a chat with two."""
 
     BASE = "base"
     TUNED = "tuned"

@@ -136,12 +136,16 @@ def _no_run_named() -> RunStateError:
     from llmops_kernel import api
     from llmops_kernel.errors import RunStateError
 
-    running = [one.run_id for one in api.runs(limit=None).summaries if one.state not in EXIT_CODES]
+    running = [
+        summary.run_id
+        for summary in api.runs(limit=None).summaries
+        if summary.state not in EXIT_CODES
+    ]
     if not running:
         return RunStateError("No run was named, and none is running.", remedy="llmops runs")
-    shown = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
+    names = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
     return RunStateError(
-        f"No run was named. Not ended: {shown}", remedy=f"llmops stop {running[0]}"
+        f"No run was named. Not ended: {names}", remedy=f"llmops stop {running[0]}"
     )
 
 
@@ -162,7 +166,7 @@ def retry(run: RunRef = "last", follow: Follow = False) -> None:
 
     target = api.attach(run)
     target.retry()
-    _report(target, what="Resumed", follow=follow)
+    _report(target, verb="Resumed", follow=follow)
 
 
 @command(RUNS, example="llmops resubmit last optimizer.learning_rate=5e-5 --follow")
@@ -179,14 +183,14 @@ def resubmit(
     """Submit a run's config again, as a new run with the current code and the given changes."""
     from llmops_kernel import api
 
-    again = api.attach(run).resubmit(overrides=overrides or ())
-    _report(again, what="Submitted", follow=follow)
+    submitted = api.attach(run).resubmit(overrides=overrides or ())
+    _report(submitted, verb="Submitted", follow=follow)
 
 
-def _report(run: Run, *, what: str, follow: bool) -> None:
+def _report(run: Run, *, verb: str, follow: bool) -> None:
     from llmops_kernel.cli.console import out
 
     if follow:
         follow_run(run)
         return
-    out().print(f"{what} [bold]{run.id}[/]. Next: llmops wait {run.id}")
+    out().print(f"{verb} [bold]{run.id}[/]. Next: llmops wait {run.id}")

@@ -54,26 +54,26 @@ def export(
     from llmops_kernel.services.scoring.model import run_with_model
 
     errors = out(stderr=True)
-    wanted: dict[str, Any] = dict(
+    options: dict[str, Any] = dict(
         to=to, path=path, force=force, dtype=dtype, quantization=quantization
     )
-    wanted |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
+    options |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
     target = api.attach(run_with_model(run, current().store))
-    _print(target.export(**wanted, progress=lambda text: errors.print(f"{plain(text)} ...")))
+    _print(target.export(**options, progress=lambda text: errors.print(f"{plain(text)} ...")))
 
 
-def _print(done: Export) -> None:
+def _print(result: Export) -> None:
     from llmops_kernel.cli.console import facts, out, plain
     from llmops_kernel.views import format as fmt
 
-    size = f"{fmt.byte_size(done.size_bytes)} in {len(done.files)} files"
+    size = f"{fmt.byte_size(result.size_bytes)} in {len(result.files)} files"
     lines = {
-        "run": done.run_id,
-        done.target: done.location,
+        "run": result.run_id,
+        result.target: result.location,
         "size": size,
-        "files": ", ".join(done.files[:8]) + (" ..." if len(done.files) > 8 else ""),
-        "notes": "\n".join(done.notes),
+        "files": ", ".join(result.files[:8]) + (" ..." if len(result.files) > 8 else ""),
+        "notes": "\n".join(result.notes),
     }
     out().print(facts({name: plain(value) for name, value in lines.items()}))
-    if done.command:
-        echo(f"\nUse it:\n{done.command}")
+    if result.command:
+        echo(f"\nUse it:\n{result.command}")

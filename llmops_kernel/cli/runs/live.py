@@ -127,10 +127,10 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
         if (start := _how_started(loop.source.view)) != shown_start:
             shown_start = start
             say(f"processes: {start}")
-        if (why := _why(loop.source.view)) != shown_state:
-            shown_state = why
-            if why:
-                say(why)
+        if (state := _why(loop.source.view)) != shown_state:
+            shown_state = state
+            if state:
+                say(state)
         if loop.trouble != shown_trouble:
             shown_trouble = loop.trouble
             say(shown_trouble or "The cluster is reachable again.")
@@ -159,8 +159,8 @@ def line_of(event: AnyEvent, *, unit: str = "steps") -> str:
         return f"performance: {event.performance}"
     if event.kind == "eval" and event.metrics:
         numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
-        where = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"
-        return f"evaluation {where}: {', '.join(numbers)}"
+        position = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"
+        return f"evaluation {position}: {', '.join(numbers)}"
     if event.kind == "checkpoint":
         return f"checkpoint of step {event.step}: {event.path}"
     if event.kind == "warning":

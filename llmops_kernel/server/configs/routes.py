@@ -56,25 +56,30 @@ class CheckHandler(LookHandler):
     async def post(self) -> None:
         body = self.body(CheckBody)
         kind, folder = self.kind(body), await self.run(self.folder, body)
-        found = await self.run(_examined, kind, body, folder)
-        config, closely = found.config, Closely()
+        examined = await self.run(_examined, kind, body, folder)
+        config, closely = examined.config, Closely()
         if body.closely and config is not None:
             workspace = folder or Path(self.manager.root_dir)
             run = partial(run_job, start=self.manager.spare.take)
             closely = await self.look(
                 body,
                 lambda stop: look_closely(
-                    config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop, run=run
+                    config,
+                    workspace,
+                    problems=examined.problems,
+                    timeout_s=TIMEOUT_S,
+                    stop=stop,
+                    run=run,
                 ),
             )
-        self.reply(await self.run(_checked, kind, body.text, found, closely))
+        self.reply(await self.run(_checked, kind, body.text, examined, closely))
 
 
 class CompleteHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CursorBody)
-        found = await self.run(
+        items = await self.run(
             assist.complete,
             self.kind(body),
             body.text,
@@ -82,17 +87,17 @@ class CompleteHandler(ConfigHandler):
             column=body.column,
             folder=await self.run(self.folder, body),
         )
-        self.reply([ConfigCompletion(**asdict(item)) for item in found])
+        self.reply([ConfigCompletion(**asdict(item)) for item in items])
 
 
 class HoverHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CursorBody)
-        found = await self.run(
+        hover = await self.run(
             assist.hover, self.kind(body), body.text, line=body.line, column=body.column
         )
-        self.reply(None if found is None else ConfigHover(**asdict(found)))
+        self.reply(None if hover is None else ConfigHover(**asdict(hover)))
 
 
 class RenderHandler(ConfigHandler):
@@ -133,16 +138,16 @@ def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
     )
 
 
-def _checked(kind: Kind, text: str, found: Examined, closely: Closely) -> ConfigCheck:
-    diagnostics = assist.located([*found.problems, *closely.problems], text)
-    warnings = assist.located([*found.warnings, *closely.warnings], text, severity="warning")
-    valid = found.config is not None and not diagnostics
+def _checked(kind: Kind, text: str, examined: Examined, closely: Closely) -> ConfigCheck:
+    diagnostics = assist.located([*examined.problems, *closely.problems], text)
+    warnings = assist.located([*examined.warnings, *closely.warnings], text, severity="warning")
+    valid = examined.config is not None and not diagnostics
     return ConfigCheck(
         kind=kind.name,
         valid=valid,
-        effect=kind.effect(found.config) if valid else [],
-        name=getattr(found.config, "name", None),
-        values=found.values,
+        effect=kind.effect(examined.config) if valid else [],
+        name=getattr(examined.config, "name", None),
+        values=examined.values,
         diagnostics=[ConfigDiagnostic(**asdict(item)) for item in diagnostics],
         warnings=[ConfigDiagnostic(**asdict(item)) for item in warnings],
         checked=closely.notes,

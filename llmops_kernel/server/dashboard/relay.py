@@ -58,9 +58,9 @@ class RelayHandler(JupyterHandler):
         self.set_header("Referrer-Policy", "no-referrer")
 
     async def prepare(self, **kwargs: Any) -> None:
-        more = await super().prepare(**kwargs)
-        if more is not None:
-            await more
+        pending = await super().prepare(**kwargs)
+        if pending is not None:
+            await pending
         self._body: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_CHUNKS)
 
     def on_connection_close(self) -> None:

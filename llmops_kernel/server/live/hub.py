@@ -14,7 +14,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.server.wire.common import Trouble, Wire, trouble
 from llmops_kernel.server.wire.live import LivePayloads, Nothing
 
-# --- The feeds that browsers can subscribe to: each is read once for all of them ---
+# --- Feeds, each read once for all of its subscribers ---
 
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ Cursor = Any
 
 @dataclass(frozen=True)
 class Frame:
-    """One message of a feed; with a payload it is sent in binary. Made by `frame`."""
+    """A message of a feed; with a payload it is sent in binary. Made by `frame`."""
 
     kind: str
     data: Json
@@ -73,7 +73,7 @@ Factory = Callable[[str], Feed]
 
 
 class Subscriber(Protocol):
-    """One browser tab's connection."""
+    """The connection of a browser tab."""
 
     @property
     def is_ready(self) -> bool:
@@ -98,7 +98,7 @@ class _Round:
 
 
 class _Channel:
-    """One feed with its subscribers."""
+    """A feed with its subscribers."""
 
     def __init__(self, topic: str, *, make: Callable[[], Feed], executor: Executor) -> None:
         self._topic = topic
@@ -143,12 +143,12 @@ class _Channel:
         return self._empty_since_s is None or now_s - self._empty_since_s < LINGER_S
 
     def _round(self, ready: dict[Subscriber, _Seat]) -> _Round:
-        found = _Round()
-        found.trouble = self._guarded(self._look)
+        result = _Round()
+        result.trouble = self._guarded(self._look)
         if self._feed is not None:
-            news = partial(self._gather, self._feed, ready, found)
-            found.trouble = self._guarded(news) or found.trouble
-        return found
+            news = partial(self._gather, self._feed, ready, result)
+            result.trouble = self._guarded(news) or result.trouble
+        return result
 
     def _look(self) -> None:
         if self._feed is None:
@@ -156,10 +156,10 @@ class _Channel:
         self._feed.poll()
 
     @staticmethod
-    def _gather(feed: Feed, ready: dict[Subscriber, _Seat], found: _Round) -> None:
+    def _gather(feed: Feed, ready: dict[Subscriber, _Seat], result: _Round) -> None:
         for subscriber, seat in ready.items():
             frames, cursor = feed.news(seat.cursor, seat.have)
-            found.frames.append((subscriber, frames, cursor))
+            result.frames.append((subscriber, frames, cursor))
 
     def _guarded(self, work: Callable[[], None]) -> Trouble | None:
         try:
@@ -172,8 +172,8 @@ class _Channel:
             return Trouble(message=repr(error), remedy="see the log of the Jupyter server")
         return None
 
-    def _hand_out(self, found: _Round) -> None:
-        for subscriber, frames, cursor in found.frames:
+    def _hand_out(self, result: _Round) -> None:
+        for subscriber, frames, cursor in result.frames:
             seat = self._seats.get(subscriber)
             if seat is None:
                 continue  # It left meanwhile.
@@ -181,12 +181,12 @@ class _Channel:
             if frames:
                 subscriber.deliver(self._topic, frames)
         for subscriber, seat in self._seats.items():
-            if seat.reported != found.trouble:
-                seat.reported = found.trouble
-                subscriber.deliver(self._topic, [_trouble_frame(found.trouble)])
+            if seat.reported != result.trouble:
+                seat.reported = result.trouble
+                subscriber.deliver(self._topic, [_trouble_frame(result.trouble)])
         period_s = self._feed.period_s if self._feed is not None else 1.0
         self._wait_s = (
-            min(2 * max(self._wait_s, period_s), MAX_WAIT_S) if found.trouble else period_s
+            min(2 * max(self._wait_s, period_s), MAX_WAIT_S) if result.trouble else period_s
         )
 
     async def _pause(self) -> None:

@@ -40,20 +40,20 @@ def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     """Return one window of the lines. Raises QueryError."""
     live.look()
     reading = live.table.is_reading  # Before the rows, which another thread may complete now.
-    found, listing = live.ask(query_of(body))
-    groups = grouped(found.rows, found.group) if found.group else []
+    selection, listing = live.ask(query_of(body))
+    groups = grouped(selection.rows, selection.group) if selection.group else []
     closed = frozenset(body.closed)
     scale = colour_scale(live, body, listing)
-    heads = [_head(group, found.group, closed) for group in groups]
-    every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else found.rows
+    heads = [_head(group, selection.group, closed) for group in groups]
+    every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else selection.rows
     # A group by name says the name already.
-    by_name = any(column.key == "name" for column in found.group)
+    by_name = any(column.key == "name" for column in selection.group)
     has_configs = not by_name and listing.naming.has_families
     window = every[body.first : body.first + body.count]
     return RunTableAnswer(
         version=live.table.version,
         total=len(live.table.rows if body.hidden else live.table.shown),
-        matched=len(found.rows),
+        matched=len(selection.rows),
         num_lines=len(every),
         first=body.first,
         lines=[_line(each, listing, scale, has_configs=has_configs) for each in window],
@@ -138,15 +138,17 @@ def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
     Raises QueryError.
     """
     live.look()
-    found, listing = live.ask(query_of(body))
-    scales = [scale_of(column, found.rows) for column in _axes(listing, chosen=bool(body.columns))]
+    selection, listing = live.ask(query_of(body))
+    scales = [
+        scale_of(column, selection.rows) for column in _axes(listing, chosen=bool(body.columns))
+    ]
     scales = [scale for scale in scales if scale.values or scale.low is not None]
     if not body.columns:
         scales = [scale for scale in scales if not scale.is_constant]
     tone = colour_scale(live, body, listing) or next(
         (scale for scale in scales if scale.column.source == "figure"), None
     )
-    drawn = found.rows[:MAX_RAYS]
+    rows = selection.rows[:MAX_RAYS]
     return RunTableRays(
         axes=[_axis(scale) for scale in scales],
         rays=[
@@ -156,9 +158,9 @@ def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
                 tone=None if tone is None else tone.at(row),
                 at=[scale.at(row) for scale in scales],
             )
-            for row in drawn
+            for row in rows
         ],
-        left_out=len(found.rows) - len(drawn),
+        left_out=len(selection.rows) - len(rows),
     )
 
 
@@ -168,8 +170,8 @@ def _axes(listing: Listing, *, chosen: bool) -> list[Column]:
         # Progress and state say nothing of a finished sweep.
         columns = [c for c in columns if c.source != "run"]
     config = [c for c in columns if c.source == "config"]
-    others = [c for c in columns if c.source != "config"]
-    return [*config, *others][:MAX_AXES]
+    rest = [c for c in columns if c.source != "config"]
+    return [*config, *rest][:MAX_AXES]
 
 
 def _axis(scale: Scale) -> RunTableAxis:

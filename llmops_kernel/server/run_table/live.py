@@ -82,22 +82,25 @@ class LiveTable:
         """Return the runs that match, from the last look. Raises QueryError."""
         version = self.table.version
         with self._lock:
-            kept = self._answers.get(query)
-        if kept is not None and kept[0] == version:
-            return kept[1:]
+            cached = self._answers.get(query)
+        if cached is not None and cached[0] == version:
+            return cached[1:]
         names = self.table.names_version
-        found = self.table.select(query)
-        naming, here = self._naming(names, self.table.rows), self._naming(names, found.rows)
-        listing = Listing(found.rows, self.table.catalogue, naming, here, found.columns)
-        _keep(self._answers, query, (version, found, listing), lock=self._lock)
-        return found, listing
+        selection = self.table.select(query)
+        naming = self._naming(names, self.table.rows)
+        row_naming = self._naming(names, selection.rows)
+        listing = Listing(
+            selection.rows, self.table.catalogue, naming, row_naming, selection.columns
+        )
+        _keep(self._answers, query, (version, selection, listing), lock=self._lock)
+        return selection, listing
 
     def _naming(self, version: int, rows: Sequence[Row]) -> Naming:
         """Return what the runs are called; another order of the same runs changes nothing."""
         key = (version, frozenset(row.run_id for row in rows))
         with self._lock:
-            kept = self._names.get(key)
-        naming = kept or Naming(rows)
+            cached = self._names.get(key)
+        naming = cached or Naming(rows)
         _keep(self._names, key, naming, lock=self._lock)
         return naming
 
@@ -106,13 +109,13 @@ class LiveTable:
         return {row.run_id: summary_of_row(row) for row in changed}
 
 
-def _keep(kept: dict[K, V], key: K, value: V, *, lock: threading.Lock) -> None:
+def _keep(cache: dict[K, V], key: K, value: V, *, lock: threading.Lock) -> None:
     """Keep the newest few."""
     with lock:
-        kept.pop(key, None)
-        kept[key] = value
-        while len(kept) > _KEPT:
-            del kept[next(iter(kept))]
+        cache.pop(key, None)
+        cache[key] = value
+        while len(cache) > _KEPT:
+            del cache[next(iter(cache))]
 
 
 def summary_of_row(row: RunRow) -> RunSummary:

@@ -54,8 +54,8 @@ class IdsHandler(_TableHandler):
         self.reply(await self.run(self._ids, self.body(RunTableQuery)))
 
     def _ids(self, body: RunTableQuery) -> RunIds:
-        found, _ = self.live.ask(query_of(body))
-        return RunIds(run_ids=[row.run_id for row in found.rows[:MAX_BULK]])
+        selection, _ = self.live.ask(query_of(body))
+        return RunIds(run_ids=[row.run_id for row in selection.rows[:MAX_BULK]])
 
 
 class ColumnsHandler(_TableHandler):
@@ -74,7 +74,7 @@ class ColumnsHandler(_TableHandler):
 class ExportHandler(_TableHandler):
     @protected
     async def get(self) -> None:
-        """All runs that match, as a file: `format=csv` or `parquet`."""
+        """Reply with all runs that match, as a file: `format=csv` or `parquet`."""
         query = Query(
             where=self.query("where", ""),
             sort=self.query("sort", ""),
@@ -96,21 +96,21 @@ class ExportHandler(_TableHandler):
 class LossesHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """What deleting these runs would remove; changes nothing."""
+        """Reply with what deleting these runs would remove; changes nothing."""
         self.reply(await self.run(self._losses, self.body(RunIdsBody).run_ids))
 
     def _losses(self, run_ids: list[str]) -> RunLosses:
-        found = listing.losses(self.manager.store, run_ids)
+        losses = listing.losses(self.manager.store, run_ids)
         states = {row.run_id: row.get("state") for row in self.live.table.rows}
         not_ended = [each for each in run_ids if states.get(each, "STOPPED") not in TERMINAL]
         return RunLosses(
-            num_runs=found.num_runs,
-            size=fmt.byte_size(found.size_bytes),
-            num_checkpoints=found.num_checkpoints,
-            num_with_output=found.num_with_output,
-            starred=list(found.starred),
+            num_runs=losses.num_runs,
+            size=fmt.byte_size(losses.size_bytes),
+            num_checkpoints=losses.num_checkpoints,
+            num_with_output=losses.num_with_output,
+            starred=list(losses.starred),
             not_ended=not_ended,
-            missing=list(found.missing),
+            missing=list(losses.missing),
         )
 
 

@@ -1,4 +1,4 @@
-"""One follower per run, shared by all of its users: browsers, the list of runs, requests."""
+"""Followers, one per run, shared by all of its users: browsers, the list of runs, requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from llmops_kernel.views.columns import PackedRows, column_names, row_bytes
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.views.summary import summarise
 
-# --- A cache of the panels of long runs that have ended: they open without reading the journal ---
+# --- Cached panels of long runs that have ended ---
 
 
 MIN_ROWS = 5_000
@@ -65,19 +65,19 @@ def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
     )
 
 
-def keep(run_id: str, kept: KeptPanel) -> None:
+def keep(run_id: str, panel: KeptPanel) -> None:
     """Keep the panel. If the cache cannot be written, only time is lost."""
     head = {
         "format": _FORMAT,
-        "fingerprint": kept.fingerprint,
-        "summary": kept.summary.model_dump(mode="json"),
-        "panel": kept.panel,
+        "fingerprint": panel.fingerprint,
+        "summary": panel.summary.model_dump(mode="json"),
+        "panel": panel.panel,
     }
     text = json.dumps(head).encode()
     path = _path(run_id)
     with suppress(OSError):
         private_folder(path.parent)
-        write_whole(path, struct.pack("<I", len(text)) + text + kept.rows)
+        write_whole(path, struct.pack("<I", len(text)) + text + panel.rows)
 
 
 def forget(run_id: str) -> None:
@@ -160,7 +160,7 @@ class Watched:
         return None if self._kept is not None else self.view.time_left(now_s)
 
     def panel(self, now_s: float) -> Json:
-        """What the notebook's panel shows."""
+        """Return what the notebook's panel shows."""
         if self._kept is not None:
             return self._kept.panel
         return snapshot(self.view, self.run.record, now_s=now_s)
@@ -181,7 +181,7 @@ class Watched:
 
     @property
     def journal_read(self) -> tuple[int, int]:
-        """How many bytes of the journal were read, and how many there are."""
+        """Return how many bytes of the journal were read, and how many there are."""
         paths = self.run.folder.journal.glob("*.jsonl")
         return self._followed().num_bytes, sum(path.stat().st_size for path in paths)
 
@@ -208,10 +208,10 @@ class Watched:
         """Once, when its end is read; `fingerprint` is from before that."""
         if self._store.fingerprint(self.run.id) == fingerprint:
             panel, rows = self.panel(time.time()), self._packed.rows()
-            kept = KeptPanel(
+            kept_panel = KeptPanel(
                 fingerprint=fingerprint, summary=self.summary(), panel=panel, rows=rows
             )
-            keep(self.run.id, kept)
+            keep(self.run.id, kept_panel)
 
     def _followed(self) -> Follower:
         with self.lock:

@@ -77,27 +77,27 @@ class ScoredRowsHandler(ScoresRequest):
         )
 
 
-def _wire(found: ScoreDifference, *, row_metrics: Sequence[str]) -> ScoreComparison:
-    _, *texts = metric_rows(found)
+def _wire(difference: ScoreDifference, *, row_metrics: Sequence[str]) -> ScoreComparison:
+    _, *texts = metric_rows(difference)
     return ScoreComparison(
-        before=found.before,
-        after=found.after,
+        before=difference.before,
+        after=difference.after,
         metrics=[
             ScoredMetric(**asdict(change), texts=line)
-            for change, line in zip(found.metrics, texts, strict=True)
+            for change, line in zip(difference.metrics, texts, strict=True)
         ],
         row_metrics=list(row_metrics),
-        metric=found.metric,
+        metric=difference.metric,
         counts=[
             RowsOfKind(kind=kind, label=KIND_WORDS[kind], rows=rows)
-            for kind, rows in found.counts.items()
+            for kind, rows in difference.counts.items()
         ],
-        errors_before=found.errors_before,
-        errors_after=found.errors_after,
-        output_rows=found.stability.rows,
-        identical=found.stability.identical,
-        similarity=found.stability.similarity,
-        sampled=found.stability.sampled,
+        errors_before=difference.errors_before,
+        errors_after=difference.errors_after,
+        output_rows=difference.stability.rows,
+        identical=difference.stability.identical,
+        similarity=difference.stability.similarity,
+        sampled=difference.stability.sampled,
     )
 
 

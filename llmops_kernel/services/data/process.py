@@ -22,7 +22,7 @@ from llmops_kernel import errors
 from llmops_kernel.errors import DataError, LLMOpsError, MissingDependencyError
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 
-# --- child ---
+# --- The child process ---
 # The process that looks at data: how it starts, and how it ends with all that it has started.
 #
 # Imports little: the command line starts it before anything else.
@@ -39,7 +39,7 @@ _QUIET = {
 
 
 class Child:
-    """One process, which does one job. Its imports begin at once, unless `ahead` is False."""
+    """A process that does one job. Its imports begin at once, unless `ahead` is False."""
 
     def __init__(self, *, ahead: bool = True) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as it
@@ -215,14 +215,14 @@ def _too_slow(timeout_s: float, doing: str) -> DataError:
 
 def _died(child: Child) -> DataError:
     code, last = child.process.returncode, child.last_words()
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+    end = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     return DataError(
-        f"The process that reads the data {how}: {last}",
+        f"The process that reads the data {end}: {last}",
         remedy="free some memory, or look at fewer rows" if code == -9 else "llmops doctor",
     )
 
 
 def _error(line: PreviewLine) -> LLMOpsError:
     kind = getattr(errors, line.error, DataError)
-    found: LLMOpsError = kind(line.text, remedy=line.remedy)
-    return found
+    error: LLMOpsError = kind(line.text, remedy=line.remedy)
+    return error

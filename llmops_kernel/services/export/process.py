@@ -86,15 +86,15 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _died(code: int, log: IO[str]) -> ExportError:
     log.seek(0)
     last = (log.read().strip().splitlines() or ["no message"])[-1]
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+    end = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     memory = code == -9
     return ExportError(
-        f"The process that exports {how}: {last}",
+        f"The process that exports {end}: {last}",
         remedy="free some memory: the whole model is loaded" if memory else "llmops doctor",
     )
 
 
 def _error(line: ExportLine) -> LLMOpsError:
     kind = getattr(errors, line.error, ExportError)
-    found: LLMOpsError = kind(line.text, remedy=line.remedy)
-    return found
+    error: LLMOpsError = kind(line.text, remedy=line.remedy)
+    return error

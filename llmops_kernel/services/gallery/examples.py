@@ -39,10 +39,10 @@ def chat(row: Row) -> str:
 
 def instruction(row: Row) -> str:
     """Return a row with `instruction`, `input` and `output`, as a JSON line."""
-    asked = "Name the cuisine, the course and the allergens of this dish."
+    question = "Name the cuisine, the course and the allergens of this dish."
     tags = row["tags"]
     answer = f"{tags['cuisine']}, {tags['course']}, {_listed(tags['allergens']) or 'no allergens'}"
-    return _line({"instruction": asked, "input": _dish(row), "output": answer})
+    return _line({"instruction": question, "input": _dish(row), "output": answer})
 
 
 def text(row: Row) -> str:
@@ -94,11 +94,11 @@ _TEXTS = _pair("menu", "txt", text)
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One config of the gallery with the files that it names."""
+    """A config of the gallery with the files that it names."""
 
     config: str
     title: str
-    """What it shows, in a few words."""
+    """Subject of the example, in a few words."""
     data: Mapping[str, tuple[Shape, str]]
     """Data file -> the shape of its rows and the part of the menu data that they come from."""
     code: tuple[str, ...] = ()
@@ -184,15 +184,15 @@ def _named(name: str) -> Example:
 
 
 def _config_path(example: Example, path: str | Path | None) -> Path:
-    given = Path(path or ".")
-    if given.suffix not in (".yaml", ".yml"):
-        return given / example.config
-    if not given.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
+    target = Path(path or ".")
+    if target.suffix not in (".yaml", ".yml"):
+        return target / example.config
+    if not target.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
         raise ConfigError(
-            f"{given.name} is not the name of such a config.",
+            f"{target.name} is not the name of such a config.",
             remedy=f"let it end with {example.ending}, or name a folder",
         )
-    return given
+    return target
 
 
 def _files(example: Example, config: Path) -> dict[Path, str]:

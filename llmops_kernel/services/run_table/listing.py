@@ -41,14 +41,14 @@ def list_rows(
     """Return the runs that match, at most `limit`. Raises QueryError."""
     table = RunTable(store)
     table.look()
-    found = table.select(query)
-    wanted = {"name": name, "cluster": cluster, "starred": starred}
-    rows = [row for row in found.rows if _is(row, wanted)]
-    return Listing.of(rows[:limit], table.catalogue, found.columns, every=table.rows)
+    selection = table.select(query)
+    filters = {"name": name, "cluster": cluster, "starred": starred}
+    rows = [row for row in selection.rows if _is(row, filters)]
+    return Listing.of(rows[:limit], table.catalogue, selection.columns, every=table.rows)
 
 
-def _is(row: Row, wanted: dict[str, str | bool | None]) -> bool:
-    return all(value is None or row.get(key) == value for key, value in wanted.items())
+def _is(row: Row, filters: dict[str, str | bool | None]) -> bool:
+    return all(value is None or row.get(key) == value for key, value in filters.items())
 
 
 def newest(
@@ -61,32 +61,32 @@ def newest(
     limit: int | None = None,
 ) -> Listing:
     """Return the newest runs; reads only their journals, however many runs there are."""
-    found = list_runs(
+    listed = list_runs(
         store, name=name, cluster=cluster, starred=starred, hidden=hidden, limit=limit
     )
-    records = read_records(store, [summary.run_id for summary in found])
+    records = read_records(store, [summary.run_id for summary in listed])
     rows = tuple(
-        row_of(summary, store.notes(summary.run_id), config=values.config, more=values.facts)
-        for summary in found
+        row_of(summary, store.notes(summary.run_id), config=values.config, facts=values.facts)
+        for summary in listed
         if (values := records.get(summary.run_id)) is not None
     )
-    return Listing.of(rows, Catalogue(rows), every=families(store, {run.name for run in found}))
+    return Listing.of(rows, Catalogue(rows), every=families(store, {run.name for run in listed}))
 
 
 def summaries(store: RunStore, listing: Listing) -> list[RunSummary]:
     """Return the summaries of the listed runs; one that was deleted meanwhile is left out."""
-    kept = store.index.rows()
-    found = []
+    cached = store.index.rows()
+    result = []
     for row in listing.rows:
-        summary = _up_to_date(store, kept.get(row.run_id)) or summary_of(store, row.run_id)
-        found += [] if summary is None else [summary]
-    return found
+        summary = _up_to_date(store, cached.get(row.run_id)) or summary_of(store, row.run_id)
+        result += [] if summary is None else [summary]
+    return result
 
 
-def _up_to_date(store: RunStore, kept: IndexRow | None) -> RunSummary | None:
-    if kept is None or kept.fingerprint != store.fingerprint(kept.run_id):
+def _up_to_date(store: RunStore, cached: IndexRow | None) -> RunSummary | None:
+    if cached is None or cached.fingerprint != store.fingerprint(cached.run_id):
         return None
-    return parsed_summary(kept.summary)
+    return parsed_summary(cached.summary)
 
 
 # --- Write a listing of runs as CSV or Parquet ---
@@ -180,7 +180,7 @@ def frame(values: Values) -> pd.DataFrame:
     return pd.DataFrame(columns).set_index("run")
 
 
-# --- Actions on many runs at once: what deleting them would lose, delete, stop, tag ---
+# --- Bulk actions: losses of a deletion, delete, stop, tag ---
 
 
 Report = Callable[[str], None]
@@ -188,7 +188,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Losses:
-    """What deleting these runs would remove."""
+    """Data that deleting these runs would remove."""
 
     num_runs: int
     size_bytes: int
@@ -228,13 +228,13 @@ def stop(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
 
 
 def _each(
-    run_ids: Sequence[str], act: Callable[[str], object], word: str, report: Report
+    run_ids: Sequence[str], action: Callable[[str], object], word: str, report: Report
 ) -> list[str]:
-    done, failed = [], []
+    finished, failed = [], []
     for number, run_id in enumerate(run_ids, start=1):
         try:
-            act(run_id)
-            done.append(run_id)
+            action(run_id)
+            finished.append(run_id)
         except LLMOpsError as error:
             failed.append(error)
         report(f"{word} {number} of {len(run_ids)}")
@@ -244,7 +244,7 @@ def _each(
             f" {failed[0].message}",
             remedy=failed[0].remedy,
         )
-    return done
+    return finished
 
 
 def tag(

@@ -30,7 +30,7 @@ def heads(runs: Named) -> list[str]:
 
 
 def result_lines(runs: Named) -> Lines:
-    """How far the runs are, and what came of them: evaluation and loss."""
+    """Return the lines of progress and results: evaluation and loss."""
     views = [view for _, view in runs]
     return [
         ["state", *(view.state.capitalize() for view in views)],
@@ -44,12 +44,15 @@ def speed_lines(runs: Named) -> Lines:
 
 
 def start_lines(runs: Named) -> Lines:
-    """From submit to the first result: the whole, the processes, then each phase."""
+    """Return the lines from submit to the first result: the whole, the processes, each phase."""
     views = [view for _, view in runs]
     seconds = [phase_seconds(view) for view in views]
     warmth = [view.warmth.short if view.warmth else fmt.DASH for view in views]
     phases = [
-        [name.replace("_", " "), *(fmt.seconds(mine.get(name)) for mine in seconds)]
+        [
+            name.replace("_", " "),
+            *(fmt.seconds(seconds_by_phase.get(name)) for seconds_by_phase in seconds),
+        ]
         for name in phase_names(runs)
     ]
     return [*_figure_lines(views, "start"), ["processes", *warmth], *phases]
@@ -87,8 +90,8 @@ def phase_names(runs: Named) -> list[str]:
     """Return the names in order of the kinds' start-up phases; other phases come last."""
     names = dict.fromkeys(name for _, view in runs for name in phase_seconds(view))
     in_order = dict.fromkeys(name for _, view in runs for name in kind_named(view.kind).phases)
-    known = [name for name in in_order if name in names]
-    return known + [name for name in names if name not in in_order]
+    ordered = [name for name in in_order if name in names]
+    return ordered + [name for name in names if name not in in_order]
 
 
 def lines_html(runs: Named, lines: Lines) -> str:
@@ -121,7 +124,7 @@ def lines_text(runs: Named, lines: Lines) -> str:
     )
 
 
-# --- Answers of several runs to the same rows side by side, the differing words marked ---
+# --- Answers of several runs side by side, differing words marked ---
 
 
 MARKED = "samples: {+words+} are not in the first run's answer"
@@ -157,8 +160,8 @@ def _marked(text: str, begin: str, end: str) -> str:
     inner = text.strip()
     if not inner:
         return text
-    at = text.index(inner)
-    return f"{text[:at]}{begin}{inner}{end}{text[at + len(inner) :]}"
+    start = text.index(inner)
+    return f"{text[:start]}{begin}{inner}{end}{text[start + len(inner) :]}"
 
 
 def samples_html(runs: Named) -> str:

@@ -21,9 +21,9 @@ class Listing:
     rows: tuple[Row, ...]
     catalogue: Catalogue
     naming: Naming
-    """Made of all runs, so that a filter changes no name."""
+    """Names computed over all runs, so that a filter changes no name."""
     here: Naming
-    """Made of these rows: it says what differs between them."""
+    """Names computed over these rows: they say what differs between them."""
     chosen: tuple[Column, ...] = ()
 
     @classmethod
@@ -41,12 +41,12 @@ class Listing:
 
     @property
     def words(self) -> dict[str, str]:
-        """What each run differs in from the others of its config, by id."""
+        """Return what distinguishes each run from the others of its config, by id."""
         return self.naming.words
 
     @property
     def names(self) -> dict[str, str]:
-        """What each run is called on every screen, by id; runs of two configs may share one."""
+        """Return the name of each run on every screen, by id; runs of two configs may share one."""
         return {row.run_id: self.naming.name(row) for row in self.rows}
 
     @cached_property
@@ -68,27 +68,27 @@ class Listing:
 
     def table(self) -> RunTable:
         """Return the texts, behind each run's id the name that tells it from the others."""
-        shown = [column for column in self.columns if column.key not in ("run", "differs")]
-        numbers = [c.label for c in shown if type_of(c, self.rows) == "number"]
+        columns = [column for column in self.columns if column.key not in ("run", "differs")]
+        numbers = [c.label for c in columns if type_of(c, self.rows) == "number"]
         head, lines = ["run"], [[row.run_id] for row in self.rows]
-        if all(column.key != "name" for column in shown):
+        if all(column.key != "name" for column in columns):
             head.append("name")
             lines = [[row.run_id, self.naming.name(row)] for row in self.rows]
         for line, row in zip(lines, self.rows, strict=True):
-            line += [cell(row, column) for column in shown]
-        head += [column.label for column in shown]
+            line += [cell(row, column) for column in columns]
+        head += [column.label for column in columns]
         return RunTable(names=tuple(head), rows=tuple(map(tuple, lines)), numbers=tuple(numbers))
 
     def values(self, columns: Sequence[Column] | None = None) -> dict[str, list[Value]]:
         """Return values by column name, the run's id first; in base units, None for unknown."""
-        shown = self.columns if columns is None else columns
-        found: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
-        for column in shown:
-            found[column.name] = [raw(row, column, self.words) for row in self.rows]
-        return found
+        shown_columns = self.columns if columns is None else columns
+        result: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
+        for column in shown_columns:
+            result[column.name] = [raw(row, column, self.words) for row in self.rows]
+        return result
 
 
-# --- What a table shows of a value: the text of each cell, and the same for files ---
+# --- Cells of a table: their texts, and their values for files ---
 
 
 NO_WORDS: Mapping[str, str] = {}

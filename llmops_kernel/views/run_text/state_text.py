@@ -1,4 +1,4 @@
-"""Why a run is in its state, in one sentence: what it waits for, which restart, why it failed."""
+"""Sentences about a run's state: what it waits for, which restart, why it failed."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def _busy_text(view: RunView) -> str:
 
     Before its first rows each screen has other words for that.
     """
-    counted = view.counted
-    if counted is None:
+    event = view.counted
+    if event is None:
         under_way = [span.name for span in view.phases() if span.end_s is None]
         if not under_way or not view.rows or view.is_outdated:
             return ""
         return kind_named(view.kind).words.get(under_way[-1], under_way[-1].replace("_", " "))
-    of = "" if counted.total is None else f" of {fmt.count(counted.total)}"
-    text = f"Evaluating: {fmt.count(counted.done)}{of} {counted.unit}"
-    rate = counted.values.get("per_second")
+    total = "" if event.total is None else f" of {fmt.count(event.total)}"
+    text = f"Evaluating: {fmt.count(event.done)}{total} {event.unit}"
+    rate = event.values.get("per_second")
     return text if rate is None else f"{text}, {fmt.rate(rate)} a second"
 
 
@@ -56,15 +56,15 @@ def restarting_text(view: RunView) -> str:
     restart = view.restarting
     if restart is None:
         return ""
-    number = sum(one.attempt == view.attempt for one in view.restarts)
-    left = restart.failures_left
-    of = "" if left is None else f" of {number + left}"
+    number = sum(event.attempt == view.attempt for event in view.restarts)
+    failures_left = restart.failures_left
+    total = "" if failures_left is None else f" of {number + failures_left}"
     since = (
         f"from the checkpoint of step {fmt.count(restart.from_step)}"
         if restart.from_step
         else "from the beginning"
     )
-    return f"Restart {number}{of}, {since}: {restart.cause}"
+    return f"Restart {number}{total}, {since}: {restart.cause}"
 
 
 def _stopping_text(view: RunView) -> str:
@@ -72,7 +72,7 @@ def _stopping_text(view: RunView) -> str:
     return f"Stopping: {details[-1]}" if details else ""
 
 
-# --- What a run is called: an id is never its only name ---
+# --- Names of runs: never the id alone ---
 
 
 def name_of(record: RunRecord, *, title: str = "", differs: str = "") -> str:
@@ -90,7 +90,7 @@ def called(record: RunRecord, *, title: str = "") -> str:
     return name_with_id(name_of(record, title=title), record.run_id)
 
 
-# --- Where the outputs of a run are, in words ---
+# --- Outputs of a run ---
 
 
 COPIED = "copied from the cluster"
@@ -100,7 +100,7 @@ ONLY_THERE = "only on the cluster: lost when it is suspended or deleted"
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """One line of a run's outputs."""
+    """A line of a run's outputs."""
 
     what: str
     path: str
@@ -110,7 +110,7 @@ class ShownOutput:
 
     @property
     def label(self) -> str:
-        """What it is and where, in one cell."""
+        """Return what it is and where, in one cell."""
         return f"{self.what} ({self.note})" if self.note else self.what
 
 

@@ -33,7 +33,7 @@ def check(folder: Path, **sections: Any) -> tuple[list[Problem], Closely]:
     config = {"model": "tiny-llama", "data": {"train": "train.jsonl"}, **sections}
     found = examine(TRAIN, json.dumps(config), folder=folder, with_files=True)
     assert found.config is not None, found.problems
-    closely = look_closely(found.config, folder, known=found.problems, run=here)
+    closely = look_closely(found.config, folder, problems=found.problems, run=here)
     return [*found.problems, *closely.problems], closely
 
 

@@ -152,7 +152,7 @@ def test_what_is_known_to_be_wrong_is_not_used_and_a_slow_look_is_a_warning(tmp_
 
     known = [Problem(path=one, message="wrong") for one in ("data.train.1.path", "model.id")]
     mixed = config(data={"train": ["a.jsonl", "b.jsonl"]}, hooks={"file": "h.py"})
-    found = look_closely(mixed, tmp_path, known=known, run=slow)
+    found = look_closely(mixed, tmp_path, problems=known, run=slow)
     assert asked[0].skip == ["data.train.1.path", "model.id"]
     assert [one.path for one in found.warnings] == ["data.train"]
     assert "were not tried: The data was not read and tokenised within 60 s" in str(
