@@ -64,7 +64,7 @@ def _console_class() -> type[Console]:
             if isinstance(text, str):
                 flags = {key: options.pop(key, None) for key in ("markup", "emoji")}
                 text = self.render_str(text, highlight=False, **flags)
-            super().print(_broken(text, self, margin=None), soft_wrap=True, **options)
+            super().print(_wrapped(text, self, margin=None), soft_wrap=True, **options)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -81,11 +81,11 @@ def print_hanging(console: Console, markup: str, *, margin: int) -> None:
     """Print a line whose further lines in a narrow terminal begin at column `margin`."""
     text: str | Text = markup
     if console.is_terminal:
-        text = _broken(console.render_str(markup, highlight=False), console, margin=margin)
+        text = _wrapped(console.render_str(markup, highlight=False), console, margin=margin)
     console.print(text, soft_wrap=True)
 
 
-def _broken(text: Text, console: Console, *, margin: int | None) -> Text:
+def _wrapped(text: Text, console: Console, *, margin: int | None) -> Text:
     """Return the text with line ends between words where the terminal has no space left.
 
     None as the margin: the blanks that a line begins with.

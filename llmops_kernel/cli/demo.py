@@ -261,7 +261,14 @@ def before_and_after(view: TrainingView) -> object:
         before = first.metrics.get(name)
         if before is None:
             continue
-        rows.append([name, _shown(name, before), _shown(name, after), _gain(name, after - before)])
+        rows.append(
+            [
+                name,
+                _format_value(name, before),
+                _format_value(name, after),
+                _gain(name, after - before),
+            ]
+        )
     names = ["metric", f"step {first.step}", f"step {last.step}", "change"]
     return table(names, rows, right=names[1:])
 
@@ -270,7 +277,7 @@ def _is_fraction(name: str) -> bool:
     return "accuracy" in name or name.endswith(("_match", "_f1"))
 
 
-def _shown(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     return fmt.percent(value) if _is_fraction(name) else fmt.loss(value)
 
 

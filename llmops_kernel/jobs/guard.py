@@ -73,14 +73,16 @@ def _guard(
     try:
         cluster.require_clock()
         cluster.record_idle(state)
-        return Report(cluster.name, state, did=_act(provider, cluster, state, store, force=force))
+        return Report(
+            cluster.name, state, did=_apply_decision(provider, cluster, state, store, force=force)
+        )
     except LLMOpsError as error:
         if state.act is not Act.NONE:
             cluster.record_decision("IdleGuardRefused", error.message, refused=True)
         return Report(cluster.name, state, trouble=f"{error.message}. Try: {error.remedy}")
 
 
-def _act(
+def _apply_decision(
     provider: ClusterProvider,
     cluster: GuardedCluster,
     state: GuardState,
@@ -176,9 +178,9 @@ class GuardThread:
             for cluster in clusters:
                 if self._ended.is_set():
                     return
-                self._one(provider, cluster)
+                self._guarded_cluster(provider, cluster)
 
-    def _one(self, provider: ClusterProvider, cluster: GuardedCluster) -> None:
+    def _guarded_cluster(self, provider: ClusterProvider, cluster: GuardedCluster) -> None:
         try:
             report = _guard(provider, cluster, self._store, force=False)
         except LLMOpsError as error:

@@ -152,7 +152,7 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
         raise HistoryError(
             f"Cluster {name!r} holds journals of {counted(len(foreign), 'run')}"
             f" that {'is' if len(foreign) == 1 else 'are'} not in this user's store"
-            f" ({_listed(foreign)}): suspending or deleting the cluster would destroy them",
+            f" ({_listing(foreign)}): suspending or deleting the cluster would destroy them",
             remedy="let whoever submitted them follow them to their ends, then `llmops cluster"
             f" guard {name} --once --force`; a folder as `storage.runs` in the cluster template"
             " keeps the journals of all",
@@ -288,7 +288,7 @@ def _is_lost_already(provider: ClusterProvider, name: str) -> bool:
     return False
 
 
-def _listed(runs: Sequence[str]) -> str:
+def _listing(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
 
 
@@ -306,6 +306,6 @@ def _error(
 ) -> HistoryError:
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
-        f" {cluster!r} ({_listed(runs)}) cannot be archived: {reason}",
+        f" {cluster!r} ({_listing(runs)}) cannot be archived: {reason}",
         remedy=f"{remedy}; {without} continues without archiving, and their latest events are lost",
     )

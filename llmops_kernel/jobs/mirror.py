@@ -247,11 +247,11 @@ def copy_outputs(client: JobsClient, folder: RunFolder) -> list[OutputEvent]:
     with file_lock(folder.root / _LOCK, mode=0o600):
         waiting = to_copy(output_events(folder))
         nodes = _nodes_with_parts(client, folder) if waiting else {}
-        copies = [_copied(client, folder, event, nodes) for event in waiting]
+        copies = [_copy_output(client, folder, event, nodes) for event in waiting]
         return [event for event in copies if event is not None]
 
 
-def _copied(
+def _copy_output(
     client: JobsClient, folder: RunFolder, event: OutputEvent, nodes: dict[str, str]
 ) -> OutputEvent | None:
     copy = Copy(event, folder)

@@ -126,11 +126,11 @@ class Observer:
         try:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
-            return self._gone(attempt, verb="no longer exists")
+            return self._end_by_cluster(attempt, verb="no longer exists")
         self._on_info(info)
         if info.is_gone:
             verb = "was stopped" if info.state == ClusterState.STOPPED else "died"
-            return self._gone(attempt, verb=verb, reason=info.message)
+            return self._end_by_cluster(attempt, verb=verb, reason=info.message)
         if not (info.is_ready or info.head_runs):
             return None
         with self._client(attempt) as client:
@@ -145,7 +145,7 @@ class Observer:
     def _is_shared(self) -> bool:
         return shares_disk(self._store.record(self._run_id).provider)
 
-    def _gone(self, attempt: Attempt, *, verb: str, reason: str = "") -> EndEvent | None:
+    def _end_by_cluster(self, attempt: Attempt, *, verb: str, reason: str = "") -> EndEvent | None:
         is_shared = self._is_shared()
         if is_shared and self._store.record(self._run_id).host != socket.gethostname():
             return None  # Another machine's local cluster cannot be checked from here.
@@ -165,7 +165,7 @@ class Observer:
             begun_s = max([attempt.submitted_s, *(span.begin_s for span in phases.values())])
             # Its client may be uploading.
             return _never(self._run_id, view.last_step) if self._is_left(begun_s) else None
-        return self._gone(attempt, verb="was restarted")
+        return self._end_by_cluster(attempt, verb="was restarted")
 
     def _never_handed_over(self) -> EndEvent | None:
         if not self._is_left(self._store.record(self._run_id).created_s):

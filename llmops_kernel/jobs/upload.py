@@ -79,7 +79,7 @@ def too_large_for_way(connection: Connection, *, name: str, size_bytes: int) -> 
     limit = _limit_bytes(connection, name=name, size_bytes=size_bytes)
     limit_text = f" more than about {limit / MIB:,.1f} MiB" if limit else " a body of that size"
     return WorkspaceError(
-        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_way(connection)} does not accept"
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_route(connection)} does not accept"
         f"{limit_text}; Ray itself accepts {RAY_LIMIT_BYTES // MIB} MiB",
         remedy=f"{_REMEDY}; or raise the body size limit of the proxy in front of the API server",
     )
@@ -96,13 +96,13 @@ def broke_off(
     cause = str(error) or type(error).__name__
     return WorkspaceError(
         f"The connection broke twice while package {name} of {size_bytes / MIB:,.1f} MiB was"
-        f" sent through {_way(connection)} ({cause}); smaller requests pass, so it seems to cut off"
-        f" large ones",
+        f" sent through {_route(connection)} ({cause}); smaller requests pass, so it seems to cut"
+        f" off large ones",
         remedy=_REMEDY,
     )
 
 
-def _way(connection: Connection) -> str:
+def _route(connection: Connection) -> str:
     return connection.route.describe() if connection.route else "the connection to the dashboard"
 
 

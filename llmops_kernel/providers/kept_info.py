@@ -1,4 +1,4 @@
-"""What a status shows about a model that a machine keeps."""
+"""A model in a machine's cache, as a status shows it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class KeptInfo(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     model: str
-    """As the config names it."""
+    """Name of the model in the config."""
     dtype: str
-    """Of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
+    """Dtype of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
     num_bytes: int
-    """Of its file; of a tokenizer, an estimate of its memory."""
+    """Size of its file; for a tokenizer, an estimate of its memory."""
     used_s: float
     """Unix time at which a run last used it."""

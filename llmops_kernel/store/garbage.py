@@ -72,15 +72,15 @@ def sweep(store: RunStore) -> list[Garbage]:
     Raises StoreError if the home cannot be read.
     """
     forget_abandoned(store.root)
-    return _removed(find(store))
+    return _remove_all(find(store))
 
 
 def clear_killed_deletes(store: RunStore) -> list[Garbage]:
     """Finish earlier deletions; what cannot be removed stays. Return what was removed."""
-    return _removed(killed_deletes(store.root))
+    return _remove_all(killed_deletes(store.root))
 
 
-def _removed(items: Iterable[Garbage]) -> list[Garbage]:
+def _remove_all(items: Iterable[Garbage]) -> list[Garbage]:
     removed = []
     for garbage in items:
         with suppress(StoreError):

@@ -18,7 +18,7 @@ def scratch_folder(name: str) -> Iterator[Path]:
     A lock on it says that this process is there, or one that it has forked: the kernel drops the
     lock of a killed process, too. Whoever ends next removes the folder then.
     """
-    folder, lock = _make(name)
+    folder, lock = _make_folder(name)
     try:
         yield folder
     finally:
@@ -35,7 +35,7 @@ def remove_abandoned(name: str) -> None:
                 _remove_if_abandoned(Path(entry.path))
 
 
-def _make(name: str) -> tuple[Path, int]:
+def _make_folder(name: str) -> tuple[Path, int]:
     """Return the folder and the descriptor that holds its lock."""
     # It gets the name that others look for once it is locked.
     hidden = Path(tempfile.mkdtemp(prefix=f".{name}-"))

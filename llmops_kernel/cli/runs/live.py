@@ -127,7 +127,7 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
         if (start := _how_started(loop.source.view)) != shown_start:
             shown_start = start
             say(f"processes: {start}")
-        if (state := _why(loop.source.view)) != shown_state:
+        if (state := _state_reason(loop.source.view)) != shown_state:
             shown_state = state
             if state:
                 say(state)
@@ -145,7 +145,7 @@ def _how_started(view: RunView) -> str:
     return view.warmth.text if view.warmth else ""
 
 
-def _why(view: RunView) -> str:
+def _state_reason(view: RunView) -> str:
     """`Queued. Place 1 of 2 in the queue: needs 2 CPUs ...`; the other states have events."""
     return f"Queued. {queue_text(view)}" if view.state == "QUEUED" else ""
 

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class _Known:
+class _ClusterEntry:
     provider: ClusterProvider
     info: ClusterInfo | None = None
     checked_s: float | None = None
@@ -65,7 +65,7 @@ class ClustersFeed:
         self._operations = operations
         self._providers = providers
         self._patience_s = patience_s
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ClusterEntry] = {}
         self._running: list[OperationInfo] = []
         self._rows: list[ClusterRow] = []
         self._version = 0
@@ -118,7 +118,7 @@ class ClustersFeed:
         for name in self._known.keys() - present.keys():
             del self._known[name]
         for name, provider in present.items():
-            self._known.setdefault(name, _Known(provider)).provider = provider
+            self._known.setdefault(name, _ClusterEntry(provider)).provider = provider
         return error
 
     def _look_at_operations(self) -> set[str]:
@@ -175,7 +175,7 @@ class ClustersFeed:
     def _compose(self, now_s: float) -> list[ClusterRow]:
         doing = {info.what: info for info in self._running}
         rows = [_row(name, entry, doing.get(name), now_s) for name, entry in self._known.items()]
-        rows += [_coming(info) for name, info in doing.items() if _is_new(info, self._known)]
+        rows += [_starting_row(info) for name, info in doing.items() if _is_new(info, self._known)]
         return sorted(rows, key=lambda row: row.name)
 
     def _show(self, rows: list[ClusterRow]) -> None:
@@ -190,7 +190,7 @@ def _reported(rows: list[ClusterRow]) -> list[Json]:
     return [row.model_dump(exclude={"info": {"idle_s"}, "checked_s": True}) for row in rows]
 
 
-def _row(name: str, entry: _Known, doing: OperationInfo | None, now_s: float) -> ClusterRow:
+def _row(name: str, entry: _ClusterEntry, doing: OperationInfo | None, now_s: float) -> ClusterRow:
     info, error = entry.info, entry.error
     is_slow = entry.asking is not None and now_s - entry.asked_s > _SLOW_S
     stale = error.message if error else "It has not answered yet" if is_slow else ""
@@ -210,11 +210,11 @@ def _row(name: str, entry: _Known, doing: OperationInfo | None, now_s: float) ->
     )
 
 
-def _is_new(info: OperationInfo, entries: dict[str, _Known]) -> bool:
+def _is_new(info: OperationInfo, entries: dict[str, _ClusterEntry]) -> bool:
     return info.kind == "up" and info.what not in entries
 
 
-def _coming(doing: OperationInfo) -> ClusterRow:
+def _starting_row(doing: OperationInfo) -> ClusterRow:
     """Return the row of a cluster that is being started and has no record yet."""
     info = ClusterInfo(name=doing.what, provider="", state=ClusterState.STARTING)
     return ClusterRow(

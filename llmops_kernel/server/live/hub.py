@@ -83,7 +83,7 @@ class Subscriber(Protocol):
 
 
 @dataclass
-class _Seat:
+class _Subscription:
     have: Json
     cursor: Cursor = None
     reported: Trouble | None = None
@@ -105,17 +105,17 @@ class _Channel:
         self._make = make
         self._executor = executor
         self._feed: Feed | None = None
-        self._seats: dict[Subscriber, _Seat] = {}
+        self._subscriptions: dict[Subscriber, _Subscription] = {}
         self._wake = asyncio.Event()
         self._empty_since_s: float | None = None
         self._wait_s = 0.0
 
     def join(self, subscriber: Subscriber, have: Json) -> None:
-        self._seats[subscriber] = _Seat(have)
+        self._subscriptions[subscriber] = _Subscription(have)
         self._wake.set()
 
     def leave(self, subscriber: Subscriber) -> None:
-        self._seats.pop(subscriber, None)
+        self._subscriptions.pop(subscriber, None)
 
     def wake(self) -> None:
         self._wake.set()
@@ -126,8 +126,12 @@ class _Channel:
         try:
             while self._is_wanted(loop.time()):
                 self._wake.clear()
-                if self._seats:
-                    ready = {s: seat for s, seat in self._seats.items() if s.is_ready}
+                if self._subscriptions:
+                    ready = {
+                        s: subscription
+                        for s, subscription in self._subscriptions.items()
+                        if s.is_ready
+                    }
                     reported = await loop.run_in_executor(self._executor, self._round, ready)
                     self._hand_out(reported)
                 await self._pause()
@@ -136,13 +140,13 @@ class _Channel:
                 self._executor.submit(self._feed.close)
 
     def _is_wanted(self, now_s: float) -> bool:
-        if self._seats:
+        if self._subscriptions:
             self._empty_since_s = None
         elif self._empty_since_s is None:
             self._empty_since_s = now_s
         return self._empty_since_s is None or now_s - self._empty_since_s < LINGER_S
 
-    def _round(self, ready: dict[Subscriber, _Seat]) -> _Round:
+    def _round(self, ready: dict[Subscriber, _Subscription]) -> _Round:
         result = _Round()
         result.trouble = self._guarded(self._look)
         if self._feed is not None:
@@ -156,9 +160,9 @@ class _Channel:
         self._feed.poll()
 
     @staticmethod
-    def _gather(feed: Feed, ready: dict[Subscriber, _Seat], result: _Round) -> None:
-        for subscriber, seat in ready.items():
-            frames, cursor = feed.news(seat.cursor, seat.have)
+    def _gather(feed: Feed, ready: dict[Subscriber, _Subscription], result: _Round) -> None:
+        for subscriber, subscription in ready.items():
+            frames, cursor = feed.news(subscription.cursor, subscription.have)
             result.frames.append((subscriber, frames, cursor))
 
     def _guarded(self, work: Callable[[], None]) -> Trouble | None:
@@ -174,15 +178,15 @@ class _Channel:
 
     def _hand_out(self, result: _Round) -> None:
         for subscriber, frames, cursor in result.frames:
-            seat = self._seats.get(subscriber)
-            if seat is None:
+            subscription = self._subscriptions.get(subscriber)
+            if subscription is None:
                 continue  # It left meanwhile.
-            seat.cursor = cursor
+            subscription.cursor = cursor
             if frames:
                 subscriber.deliver(self._topic, frames)
-        for subscriber, seat in self._seats.items():
-            if seat.reported != result.trouble:
-                seat.reported = result.trouble
+        for subscriber, subscription in self._subscriptions.items():
+            if subscription.reported != result.trouble:
+                subscription.reported = result.trouble
                 subscriber.deliver(self._topic, [_trouble_frame(result.trouble)])
         period_s = self._feed.period_s if self._feed is not None else 1.0
         self._wait_s = (
@@ -190,7 +194,7 @@ class _Channel:
         )
 
     async def _pause(self) -> None:
-        wait_s = self._wait_s if self._seats else 1.0
+        wait_s = self._wait_s if self._subscriptions else 1.0
         try:
             await asyncio.wait_for(self._wake.wait(), wait_s)
         except TimeoutError:

@@ -28,7 +28,7 @@ Stamp = tuple[int, ...]
 
 
 @dataclass
-class _Known:
+class _RunEntry:
     row: RunRow
     stamp: Stamp
     version: int
@@ -51,7 +51,7 @@ class RunRows:
         self._max_runs = max_runs
         self._followers = followers
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _RunEntry] = {}
         self._unread: dict[str, Watched] = {}
         self._removed: dict[str, int] = {}
         self._users = 0
@@ -145,7 +145,7 @@ class RunRows:
                 entry.row = entry.row.model_copy(update={"differs": differs})
                 entry.version = self.version
 
-    def _let_go(self, entry: _Known) -> None:
+    def _let_go(self, entry: _RunEntry) -> None:
         if entry.watched is not None:
             self._followers.give_back(entry.watched)
             entry.watched = None
@@ -171,9 +171,9 @@ class RunRows:
             return  # Being deleted, or broken: opening it by name reports the reason.
         row = row.model_copy(update={"differs": self._differs.get(run_id, "")})
         version = entry.version if entry is not None and entry.row == row else self.version
-        self._known[run_id] = _Known(row=row, stamp=stamp, version=version, watched=watched)
+        self._known[run_id] = _RunEntry(row=row, stamp=stamp, version=version, watched=watched)
 
-    def _renote(self, entry: _Known, stamp: Stamp) -> None:
+    def _renote(self, entry: _RunEntry, stamp: Stamp) -> None:
         notes = _notes(self._store.notes(entry.row.run_id))
         entry.row, entry.stamp = entry.row.model_copy(update=notes), stamp
         entry.version = self.version

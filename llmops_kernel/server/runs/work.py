@@ -134,7 +134,7 @@ def submit(
     operations: Operations, backend: Backend, body: SubmitBody, *, root: Path
 ) -> OperationInfo:
     """Check the config at once (raises ConfigError) and submit it in the background."""
-    request = _wanted(body, root)
+    request = _submission_of(body, root)
     cluster = clusters.find(body.cluster, backend=backend)
     return _start(
         operations,
@@ -145,7 +145,7 @@ def submit(
     )
 
 
-def _wanted(body: SubmitBody, root: Path) -> Submission:
+def _submission_of(body: SubmitBody, root: Path) -> Submission:
     path = None if body.path is None else below(root, body.path, must_exist=body.text is None)
     folder = below(root, body.workspace) if body.workspace is not None else None
     if body.text is not None and program_of(body.path or "") is None:
@@ -196,14 +196,14 @@ def stop(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Request a stop in the background."""
     run = run_named(backend, ref)
     line = "Requesting a stop; the run saves its progress first"
-    return _act(operations, "stop", run, run.stop, line=line)
+    return _start_action(operations, "stop", run, run.stop, line=line)
 
 
 def retry(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Start a new attempt in the background."""
     run = run_named(backend, ref)
     line = "Submitting the run to its cluster again, from what it has saved"
-    return _act(operations, "retry", run, run.retry, line=line)
+    return _start_action(operations, "retry", run, run.retry, line=line)
 
 
 def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
@@ -213,10 +213,12 @@ def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """
     run = run_named(backend, ref)
     run.require_ended()
-    return _act(operations, "delete-run", run, run.delete, line="Deleting the run's folder")
+    return _start_action(
+        operations, "delete-run", run, run.delete, line="Deleting the run's folder"
+    )
 
 
-def _act(
+def _start_action(
     operations: Operations, kind: str, run: Run, action: Callable[[], object], *, line: str
 ) -> OperationInfo:
     def work(_: Progress) -> str:

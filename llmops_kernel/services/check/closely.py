@@ -149,16 +149,20 @@ def output_findings(config: TrainingConfig, workspace: Path) -> Iterator[Finding
         return
     needed_bytes = _needed_bytes(config, workspace)
     if url is None:
-        yield from _tested("output.url", home() / "runs", "the folder of runs", needed_bytes)
+        yield from _check_writable(
+            "output.url", home() / "runs", "the folder of runs", needed_bytes
+        )
         return
     folder = workspace / Path(url.removeprefix("file://")).expanduser()
-    yield from _tested("output.url", folder, url, needed_bytes)
+    yield from _check_writable("output.url", folder, url, needed_bytes)
 
 
-def _tested(path: str, folder: Path, name: str, needed_bytes: int | None) -> Iterator[Finding]:
+def _check_writable(
+    path: str, folder: Path, name: str, needed_bytes: int | None
+) -> Iterator[Finding]:
     existing = _existing(folder)
     if error := _write_error(existing):
-        yield _cannot(path, folder, name, existing, error)
+        yield _unwritable(path, folder, name, existing, error)
         return
     free = shutil.disk_usage(existing).free
     if free < max(needed_bytes or 0, _LEAST_BYTES):
@@ -195,7 +199,7 @@ def _write_error(folder: Path) -> str:
     return ""
 
 
-def _cannot(path: str, folder: Path, name: str, existing: Path, error: str) -> Finding:
+def _unwritable(path: str, folder: Path, name: str, existing: Path, error: str) -> Finding:
     if existing == folder or not existing.is_dir():
         place = "" if existing == folder else f" ({existing})"
         return Finding(

@@ -143,14 +143,14 @@ def _run(
     job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop, start: Start
 ) -> PreviewLine:
     if stop.is_set:
-        raise _stopped()
+        raise _stop_error()
     if find_spec("transformers") is None:
         raise MissingDependencyError(
             "The tokenizer needs transformers, which is not installed here.",
             remedy='pip install "llmops-kernel[train]"',
         )
     child, late = start(), threading.Event()
-    timer = threading.Timer(timeout_s, _end_late, (child, late))
+    timer = threading.Timer(timeout_s, _end_at_deadline, (child, late))
     timer.start()
     try:
         stop.watch(child)
@@ -158,8 +158,8 @@ def _run(
         if line is not None:
             return line
         if stop.is_set:
-            raise _stopped()
-        raise _too_slow(timeout_s, doing) if late.is_set() else _died(child)
+            raise _stop_error()
+        raise _too_slow(timeout_s, doing) if late.is_set() else _death_error(child)
     finally:
         timer.cancel()
         stop.watch(None)
@@ -191,12 +191,12 @@ def _line(output: IO[str]) -> PreviewLine:
     return PreviewLine.model_validate_json(output.readline())
 
 
-def _end_late(child: Child, late: threading.Event) -> None:
+def _end_at_deadline(child: Child, late: threading.Event) -> None:
     late.set()
     child.kill()
 
 
-def _stopped() -> StoppedError:
+def _stop_error() -> StoppedError:
     return StoppedError(
         "A newer request for the same config has taken the place of this one.",
         remedy="see its answer, or ask again",
@@ -213,7 +213,7 @@ def _too_slow(timeout_s: float, doing: str) -> DataError:
     )
 
 
-def _died(child: Child) -> DataError:
+def _death_error(child: Child) -> DataError:
     code, last = child.process.returncode, child.last_words()
     end = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     return DataError(

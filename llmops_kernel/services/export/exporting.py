@@ -70,7 +70,7 @@ def export_run(
     with _scratch(final) as scratch:
         job = _job(run, view, source, options, scratch=scratch, final=final)
         line = do(job, progress=progress)
-        sizes = _listed(scratch)
+        sizes = _file_sizes(scratch)
         if final is not None:
             _put_in_place(scratch, final)
     return _export(job, line, final, sizes)
@@ -181,7 +181,7 @@ def _put_in_place(scratch: Path, final: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _listed(folder: Path) -> dict[str, int]:
+def _file_sizes(folder: Path) -> dict[str, int]:
     """Return the size of each file, without the manifest."""
     return {
         file.relative_to(folder).as_posix(): file.stat().st_size

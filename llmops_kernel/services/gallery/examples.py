@@ -150,13 +150,13 @@ def write_example(name: str, path: str | Path | None = None, *, force: bool = Fa
     for an unknown name, and if a file exists with other content, unless `force`: then nothing is
     written. Examples share data files, so several can be written into one folder.
     """
-    example = _named(name)
+    example = _example_named(name)
     config = _config_path(example, path)
     texts = {
         config: (_FILES / example.config).read_text(encoding="utf-8"),
         **_files(example, config),
     }
-    changed = {file: text for file, text in texts.items() if not _has(file, text)}
+    changed = {file: text for file, text in texts.items() if not _contains(file, text)}
     existing = [str(file) for file in changed if file.exists()]
     if existing and not force:
         raise ConfigError(
@@ -169,11 +169,11 @@ def write_example(name: str, path: str | Path | None = None, *, force: bool = Fa
     return Written(config=config, others=tuple(file for file in texts if file != config))
 
 
-def _has(file: Path, text: str) -> bool:
+def _contains(file: Path, text: str) -> bool:
     return file.is_file() and file.read_bytes() == text.encode()
 
 
-def _named(name: str) -> Example:
+def _example_named(name: str) -> Example:
     if name in EXAMPLES:
         return EXAMPLES[name]
     close = difflib.get_close_matches(name, EXAMPLES, n=1)

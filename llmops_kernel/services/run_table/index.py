@@ -47,7 +47,7 @@ _FOLLOWED = "followed"
 
 
 @dataclass
-class _Known:
+class _RunEntry:
     row: Row
     fingerprint: str
     notes_ns: int
@@ -65,7 +65,7 @@ class RunTable:
         self._store = store
         self._runs = store.root / "runs"
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _RunEntry] = {}
         self._records: dict[str, RecordValues] = {}
         self._ended: set[str] = set()
         self._hidden: set[str] = set()
@@ -196,7 +196,7 @@ class RunTable:
         self._store.cache_summary(summary, fingerprint=fingerprint)
         return True
 
-    def _renote(self, entry: _Known) -> bool:
+    def _renote(self, entry: _RunEntry) -> bool:
         """Read the notes again if they have been written."""
         if entry.notes_ns == self._notes_ns(entry.row.run_id):
             return False
@@ -214,7 +214,7 @@ class RunTable:
         before = self._known.get(run_id)
         if before is None or before.row.get("title") != row.get("title"):
             self.names_version += 1
-        self._known[run_id] = _Known(row, fingerprint, notes_ns)
+        self._known[run_id] = _RunEntry(row, fingerprint, notes_ns)
         self._mark(run_id, has_ended=summary.state in TERMINAL, hidden=summary.hidden)
 
     def _mark(self, run_id: str, *, has_ended: bool, hidden: bool) -> None:
@@ -298,11 +298,11 @@ def _split(names: str) -> tuple[str, ...]:
     return tuple(map(sys.intern, names.split("\n"))) if names else ()
 
 
-def _same(value: Any) -> Any:
+def _shared_value(value: Any) -> Any:
     return value
 
 
 _SHARE: defaultdict[type, Callable[[Any], Value]] = defaultdict(
-    lambda: _same, {str: sys.intern, list: tuple}
+    lambda: _shared_value, {str: sys.intern, list: tuple}
 )
 """Shares equal values: texts repeat from run to run as well."""

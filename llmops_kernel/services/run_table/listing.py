@@ -219,15 +219,19 @@ def losses(store: RunStore, run_ids: Sequence[str]) -> Losses:
 
 def delete(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Delete runs that have ended; return the ids. Raises RunStateError naming the others."""
-    return _each(run_ids, lambda run_id: RunAccess(backend, run_id).delete(), "Deleted", report)
+    return _apply_to_each(
+        run_ids, lambda run_id: RunAccess(backend, run_id).delete(), "Deleted", report
+    )
 
 
 def stop(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Request a stop of each; return the ids. Raises RunStateError naming those that failed."""
-    return _each(run_ids, lambda run_id: RunAccess(backend, run_id).stop(), "Stopping", report)
+    return _apply_to_each(
+        run_ids, lambda run_id: RunAccess(backend, run_id).stop(), "Stopping", report
+    )
 
 
-def _each(
+def _apply_to_each(
     run_ids: Sequence[str], action: Callable[[str], object], word: str, report: Report
 ) -> list[str]:
     finished, failed = [], []

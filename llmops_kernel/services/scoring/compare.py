@@ -78,7 +78,7 @@ class OutputComparison:
             after=after.name,
             metrics=self.metrics,
             metric=self.metric,
-            counts={kind: len(self._of_kind(kind, self.metric)) for kind in self._counted()},
+            counts={kind: len(self._of_kind(kind, self.metric)) for kind in self._row_kinds()},
             errors_before=int(self._before.is_error.sum()),
             errors_after=int(self._after.is_error.sum()),
             stability=self.stability,
@@ -143,7 +143,7 @@ class OutputComparison:
             raise ComparisonError(
                 f"There is no kind of rows {kind!r}.", remedy=f"use one of {', '.join(ROW_KINDS)}"
             )
-        metric = self._named(metric)
+        metric = self._require_metric(metric)
         positions = self._of_kind(kind, metric)
         offset, limit = max(offset, 0), min(max(limit, 0), MAX_PAGE)
         page = positions[offset : offset + limit]
@@ -167,7 +167,7 @@ class OutputComparison:
         data.attrs["total"] = pages[0].total
         return data
 
-    def _named(self, metric: str | None) -> str | None:
+    def _require_metric(self, metric: str | None) -> str | None:
         if metric is None:
             return self.metric
         if metric not in self.metric_names:
@@ -178,7 +178,7 @@ class OutputComparison:
             )
         return metric
 
-    def _counted(self) -> tuple[RowKind, ...]:
+    def _row_kinds(self) -> tuple[RowKind, ...]:
         skipped = () if self.metric else ("better", "worse", "same")
         return tuple(kind for kind in _COUNTED if kind not in skipped)
 
@@ -197,16 +197,16 @@ class OutputComparison:
             side = self._rows.only_left if kind == "only_before" else self._rows.only_right
             return np.arange(len(side))
         if kind in ("better", "worse", "same"):
-            return self._moved(kind, metric)
+            return self._moved_rows(kind, metric)
         masks: dict[str, Callable[[], Bools]] = {
             "all": lambda: np.ones(len(self._rows.left), dtype=bool),
             "flipped": self._flipped,
-            "changed": lambda: self._changed("output"),
-            "error": self._failed,
+            "changed": lambda: self._changed_rows("output"),
+            "error": self._failed_rows,
         }
         return np.flatnonzero(masks[kind]())
 
-    def _moved(self, kind: RowKind, metric: str | None) -> Ints:
+    def _moved_rows(self, kind: RowKind, metric: str | None) -> Ints:
         if metric is None:
             return np.empty(0, dtype=np.int64)
         gains = gain(metric, *self._values(metric))
@@ -218,19 +218,19 @@ class OutputComparison:
 
     def _flipped(self) -> Bools:
         """Return for which rows the label or the exact match has changed."""
-        flipped = self._changed("label")
+        flipped = self._changed_rows("label")
         if "exact_match" in self.metric_names:
             before, after = self._values("exact_match")
             flipped |= np.isfinite(before) & np.isfinite(after) & (before != after)
         return flipped
 
-    def _changed(self, column: str) -> Bools:
+    def _changed_rows(self, column: str) -> Bools:
         before = getattr(self._before, column)[self._rows.left]
         after = getattr(self._after, column)[self._rows.right]
         changed: Bools = (before != 0) & (after != 0) & (before != after)
         return changed
 
-    def _failed(self) -> Bools:
+    def _failed_rows(self) -> Bools:
         failed: Bools = (
             self._before.is_error[self._rows.left] | self._after.is_error[self._rows.right]
         )

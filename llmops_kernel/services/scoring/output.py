@@ -154,7 +154,7 @@ class ScoredOutput:
             with self._files.open_input_file(path) as source:
                 metadata = pq.read_metadata(source)
         except (OSError, ValueError) as error:
-            raise self._broken(path, error) from error
+            raise self._broken_error(path, error) from error
         names = metadata.schema.to_arrow_schema().names
         return Part(path, metadata.num_rows, frozenset(names))
 
@@ -169,7 +169,7 @@ class ScoredOutput:
             with self._files.open_input_file(part.path) as source:
                 table = pq.ParquetFile(source).read(columns=present)
         except (OSError, ValueError) as error:
-            raise self._broken(part.path, error) from error
+            raise self._broken_error(part.path, error) from error
         if self._grades is not None and {_JUDGE, ROW} <= {*columns, *table.column_names}:
             places = of_rows(self._grades, table.column(ROW).to_pylist())
             table = table.append_column(_JUDGE, pa.array(places, pa.float64()))
@@ -187,7 +187,7 @@ class ScoredOutput:
                 remedy=f"delete {self.url}/{FOLDER} and grade again: llmops retry",
             ) from error
 
-    def _broken(self, path: str, error: Exception) -> ComparisonError:
+    def _broken_error(self, path: str, error: Exception) -> ComparisonError:
         return ComparisonError(
             f"The part {_base(path)} of {self.name} cannot be read: {_first_line(error)}",
             remedy="delete the part and score its rows again: llmops retry",

@@ -52,7 +52,7 @@ class RunDiff:
                 lines += ["", title]
                 lines += [line for row in rows for line in _row_text(row)]
         code = [change for change in self.code if change.is_code]
-        for title, changes in (("code", code), ("other files", self._others)):
+        for title, changes in (("code", code), ("other files", self._data_changes)):
             if changes:
                 lines += ["", title, *map(_change_text, changes)]
         if with_code and code:
@@ -65,7 +65,7 @@ class RunDiff:
         return "\n\n".join(change.unified_diff.rstrip() for change in code)
 
     @property
-    def _others(self) -> list[FileChange]:
+    def _data_changes(self) -> list[FileChange]:
         return [change for change in self.code if not change.is_code]
 
     def to_html(self) -> str:

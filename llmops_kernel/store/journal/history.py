@@ -161,9 +161,9 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
         redone = {event.step for event in generation.evals}
         history.evals = [event for event in history.evals if event.step not in redone]
         peak = _highest_peak(generation, generations)
-        history.steps += _standing(generation.at_peak(peak), restarts)
-        history.evals += _standing(generation.evals, restarts)
-        history.checkpoints += _standing(generation.checkpoints, restarts)
+        history.steps += _without_undone(generation.at_peak(peak), restarts)
+        history.evals += _without_undone(generation.evals, restarts)
+        history.checkpoints += _without_undone(generation.checkpoints, restarts)
         if generation.first_done is not None:
             step = generation.steps[generation.first_done]
             history.warmups.add((step.stream, step.step))
@@ -219,11 +219,11 @@ def _last_known_steps(generations: Iterable[Generation]) -> list[StepEvent]:
         first = generation.first_done
         if first is not None:
             steps = [event for event in steps if event.step < first]
-            steps += _standing(generation.steps.values(), ())
+            steps += _without_undone(generation.steps.values(), ())
     return steps
 
 
-def _standing(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
+def _without_undone(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
     """Return them in order of step, without those that a later restart of the attempt removed."""
     remaining = list(events)
     if restarts:

@@ -64,9 +64,9 @@ class JournalWriter:
         self._is_shared = stream.endswith(("-client", "-observer"))
         self._time_s = 0.0
         self._seqs = itertools.count(1)
-        self._go_on()
+        self._continue_numbering()
 
-    def _go_on(self) -> None:
+    def _continue_numbering(self) -> None:
         """Count and date on from what is in the files, also from another writer."""
         ends = [file.read_end(read_lines) for file in self._files]
         last = max((seq for seq, _ in ends), default=0)
@@ -75,7 +75,7 @@ class JournalWriter:
 
     def emit(self, event: E) -> E:
         """Number, stamp and append the event; returns it as written. Never raises `OSError`."""
-        with self._lock, self._alone():
+        with self._lock, self._exclusive():
             stamped = event.model_copy(
                 update={
                     "stream": self.stream,
@@ -94,7 +94,7 @@ class JournalWriter:
         return self._time_s
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Keep out the other writers of a shared stream; take account of what they have written."""
         if not self._is_shared or not self._files or self._is_alone:
             yield
@@ -105,7 +105,7 @@ class JournalWriter:
             self._is_alone = True
             try:
                 if any(file.has_grown() for file in self._files):
-                    self._go_on()
+                    self._continue_numbering()
                     self._renumber()
                 yield
             finally:
@@ -135,7 +135,7 @@ class JournalWriter:
     def close(self) -> None:
         with self._lock:
             if any(file.pending for file in self._files):
-                with self._alone():
+                with self._exclusive():
                     for file in self._files:
                         file.flush()
             for file in self._files:

@@ -191,7 +191,7 @@ def _text(warm: int, cold: list[ProcessEvent]) -> str:
     ]
     if not warm and len(groups) == 1:
         return f"cold: {groups[0][0]}"
-    parts = [f"{len(group)} cold ({_who(group)}): {reason}" for reason, group in groups]
+    parts = [f"{len(group)} cold ({_process_names(group)}): {reason}" for reason, group in groups]
     parts_of_count = [f"{warm} warm"] if warm and cold else ["warm"] if warm else []
     return ", ".join([*parts_of_count, "; ".join(parts)] if parts else parts_of_count)
 
@@ -200,7 +200,7 @@ def _reason(event: ProcessEvent) -> str:
     return event.reason
 
 
-def _who(events: list[ProcessEvent]) -> str:
+def _process_names(events: list[ProcessEvent]) -> str:
     names = ["driver" if event.rank is None else f"rank {event.rank}" for event in events]
     num_more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {num_more} more" if num_more > 0 else "")

@@ -64,7 +64,7 @@ class KeptModels:
 
     def has_other(self, name: str, stamp: str) -> bool:
         """Return whether the model was kept from other files than there are now."""
-        return any(path != self._path(name, stamp) for path in self._of(name))
+        return any(path != self._path(name, stamp) for path in self._paths_of(name))
 
     def add(self, name: str, stamp: str, model: KeptModel, write: Callable[[Path], None]) -> str:
         """Keep a model of `about.num_bytes`; return why it is not kept, empty if it is.
@@ -94,7 +94,7 @@ class KeptModels:
     def all(self) -> tuple[KeptModel, ...]:
         """Return what is kept, the last used first."""
         models = []
-        for path in self._of("*"):
+        for path in self._paths_of("*"):
             with suppress(OSError, ValueError, TypeError):
                 facts, info = json.loads(path.with_suffix(".json").read_text()), path.stat()
                 facts |= {"num_bytes": info.st_size, "used_s": info.st_mtime, "path": path}
@@ -118,16 +118,16 @@ class KeptModels:
 
     def _make_room(self, num_bytes: int, name: str) -> None:
         """Remove what was loaded from other files, what killed writers left, and the oldest."""
-        for path in self._of(name):
+        for path in self._paths_of(name):
             self.remove(path)
         for path in self.folder.glob("new-*.part"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE_S:
                     path.unlink()
-        for path in least_used(self._of("*"), limit_bytes=self.limit_bytes - num_bytes):
+        for path in least_used(self._paths_of("*"), limit_bytes=self.limit_bytes - num_bytes):
             self.remove(path)
 
-    def _of(self, name: str) -> Iterator[Path]:
+    def _paths_of(self, name: str) -> Iterator[Path]:
         yield from self.folder.glob(f"{name}.*.pt")
 
     def _path(self, name: str, stamp: str) -> Path:

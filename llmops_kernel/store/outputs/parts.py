@@ -89,7 +89,7 @@ def offer(folder: Path, *, journal: Path, limit_bytes: int) -> tuple[OutputFile,
     try:
         _make_room(journal, size)
         (journal / FOLDER).mkdir(parents=True, exist_ok=True)
-        return tuple(_offered(path, folder, journal / FOLDER, new_paths) for path in paths)
+        return tuple(_offer_file(path, folder, journal / FOLDER, new_paths) for path in paths)
     except OSError:
         for part in new_paths:
             with suppress(OSError):
@@ -97,7 +97,7 @@ def offer(folder: Path, *, journal: Path, limit_bytes: int) -> tuple[OutputFile,
         return ()
 
 
-def _offered(path: Path, folder: Path, target: Path, new_paths: list[Path]) -> OutputFile:
+def _offer_file(path: Path, folder: Path, target: Path, new_paths: list[Path]) -> OutputFile:
     name = path.relative_to(folder).as_posix()
     file = OutputFile(name=name, size_bytes=path.stat().st_size, sha256=file_sha256(path))
     for part, data in zip(part_names(file), _chunks(path), strict=True):
@@ -171,7 +171,7 @@ def check_reported(url: str, record: RunRecord, attempts: Sequence[Attempt]) -> 
 
     Paths of this machine's disks pass.
     """
-    if "://" not in url or any(_is_below(url, base) for base in _named(record, attempts)):
+    if "://" not in url or any(_is_below(url, base) for base in _named_urls(record, attempts)):
         return
     if any(attempt.run_storage is None for attempt in attempts) and _is_plain(url, record.run_id):
         return
@@ -183,7 +183,7 @@ def check_reported(url: str, record: RunRecord, attempts: Sequence[Attempt]) -> 
     )
 
 
-def _named(record: RunRecord, attempts: Sequence[Attempt]) -> Iterator[str]:
+def _named_urls(record: RunRecord, attempts: Sequence[Attempt]) -> Iterator[str]:
     output = record.config.get("output")
     if isinstance(output, dict) and "://" in str(output.get("url") or ""):
         yield str(output["url"])

@@ -52,7 +52,7 @@ def find(packages: Path, *, cache: Path) -> Package | None:
     `packages` are the packages of this home.
     """
     # An interrupted removal leaves such a folder.
-    for leftover in cache.parent.glob(_gone(cache, "*").name):
+    for leftover in cache.parent.glob(_trash_path(cache, "*").name):
         shutil.rmtree(leftover, ignore_errors=True)
     if not cache.is_dir():
         return None
@@ -77,12 +77,12 @@ def hand_over(package: Package, *, cache: Path, session: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Remove a folder so that nobody takes half of it meanwhile."""
-    trash = _gone(path, secrets.token_hex(4))
+    trash = _trash_path(path, secrets.token_hex(4))
     path.rename(trash)
     shutil.rmtree(trash, ignore_errors=True)
 
 
-def _gone(path: Path, token: str) -> Path:
+def _trash_path(path: Path, token: str) -> Path:
     return path.with_name(f".{path.name}.{token}")
 
 

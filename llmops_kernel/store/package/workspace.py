@@ -76,7 +76,7 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
     files: dict[str, FileEntry] = {}
     with HashCache(base, folder=cache) as hashes:
         for rel, file in sorted(walk.found.items()):
-            entry = _hashed(rel, file, hashes=hashes, problems=walk.problems)
+            entry = _file_entry(rel, file, hashes=hashes, problems=walk.problems)
             if entry is not None:
                 files[rel] = entry
     _raise_problems(walk.problems, base)
@@ -107,7 +107,7 @@ def _homes() -> set[Path]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _WalkedFile:
     path: Path
     info: os.stat_result
 
@@ -117,7 +117,7 @@ class _Walk:
     """Collects files and the problems of others, so that all problems are reported at once."""
 
     root: Path
-    found: dict[str, _Found] = field(default_factory=dict)
+    found: dict[str, _WalkedFile] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
@@ -210,7 +210,7 @@ class _Walk:
         if not _can_travel(rel):
             self.problems.append(f"{rel!r}: the name has characters that a zip file cannot contain")
             return
-        self.found[rel] = _Found(Path(entry.path), info)
+        self.found[rel] = _WalkedFile(Path(entry.path), info)
         self.size_bytes += info.st_size
         if len(self.found) > MAX_FILES or self.size_bytes > MAX_BYTES:
             raise self._too_large()
@@ -228,7 +228,9 @@ class _Walk:
         )
 
 
-def _hashed(rel: str, file: _Found, *, hashes: HashCache, problems: list[str]) -> FileEntry | None:
+def _file_entry(
+    rel: str, file: _WalkedFile, *, hashes: HashCache, problems: list[str]
+) -> FileEntry | None:
     try:
         digest = hashes.of(rel, path=file.path, info=file.info)
     except FileNotFoundError:

@@ -220,7 +220,7 @@ def _mean(
         return [index for index in indices if runs[index].view.state == "SUCCEEDED"]
 
     def cell(figure: Figure) -> Cell:
-        example, values_of_setting = _first(figure), _known(figure, ended(members))
+        example, values_of_setting = _first(figure), _known_values(figure, ended(members))
         if not values_of_setting:
             return _UNKNOWN_OF_BASE if members == base else _UNKNOWN
         mean = statistics.fmean(values_of_setting)
@@ -229,7 +229,7 @@ def _mean(
             text += f" ± {fmt.by_unit(statistics.stdev(values_of_setting), example.unit)}"
         if len(values_of_setting) < len(members):
             text += f" ({len(values_of_setting)} of {len(members)})"
-        base_values = _known(figure, ended(base))
+        base_values = _known_values(figure, ended(base))
         first = statistics.fmean(base_values) if base_values else None
         change = "" if members == base else fmt.change(mean, first, example.unit)
         return Cell(number=mean, text=text, change=change)
@@ -249,7 +249,7 @@ def _value(figure: FigureValue | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def _known(figure: Figure, members: Sequence[int]) -> list[float]:
+def _known_values(figure: Figure, members: Sequence[int]) -> list[float]:
     numbers = (_value(figure[index]) for index in members)
     return [value for value in numbers if value is not None]
 
@@ -283,7 +283,7 @@ def _marked(line: Line, best: Mapping[tuple[bool, int], float]) -> Line:
 
 def heads_of(matrix: Matrix) -> list[str]:
     """Return the heads of a plain table: run, what differs, then the figures."""
-    return ["run", *(field.label for field in _telling(matrix)), *matrix.figures]
+    return ["run", *(field.label for field in _major_fields(matrix)), *matrix.figures]
 
 
 def cells_of(matrix: Matrix, line: Line) -> list[str]:
@@ -298,7 +298,7 @@ def cells_of(matrix: Matrix, line: Line) -> list[str]:
     return [label, *(line.values[i] for i in major), *figures]
 
 
-def _telling(matrix: Matrix) -> list[Field]:
+def _major_fields(matrix: Matrix) -> list[Field]:
     return [field for field in matrix.fields if not field.is_minor]
 
 

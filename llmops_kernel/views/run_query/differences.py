@@ -286,14 +286,14 @@ def telling_differences(
     selected = (
         candidates
         if len(candidates) <= max_parts
-        else _telling(rows, candidates, [], max_parts=max_parts)
+        else _select_telling(rows, candidates, [], max_parts=max_parts)
     )
     rest = [each for each in every if says_little(each.path)]
-    selected = _telling(rows, rest, selected, max_parts=max(max_parts, len(selected) + 1))
+    selected = _select_telling(rows, rest, selected, max_parts=max(max_parts, len(selected) + 1))
     return sorted(selected, key=every.index)
 
 
-def _telling(
+def _select_telling(
     rows: Sequence[Row],
     every: Sequence[Difference],
     selected: Sequence[Difference],
@@ -388,7 +388,7 @@ class Labels(Mapping[str, str]):
         if self._counts[text] == 1:
             return text
         if text not in self._told_apart:
-            self._told_apart[text] = self._apart(text, self._same[text])
+            self._told_apart[text] = self._disambiguated(text, self._same[text])
         return self._told_apart[text][run_id]
 
     def __iter__(self) -> Iterator[str]:
@@ -397,7 +397,7 @@ class Labels(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    def _apart(self, text: str, rows: Sequence[Row]) -> dict[str, str]:
+    def _disambiguated(self, text: str, rows: Sequence[Row]) -> dict[str, str]:
         """Return names of runs that have the same text."""
         names = {
             row.run_id: f"{text}{SEPARATOR}{time.strftime(self._form, _local(_created(row)))}"

@@ -1,4 +1,4 @@
-"""What this user may do in a namespace, and which rule of rbac.yaml would allow the rest."""
+"""Rights of this user in a namespace, and the rule of rbac.yaml that would grant each."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def missing(
     key = (kube.key, namespace)
     if patience_s is None:
         patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
-    known = _reviews.get(
+    granted = _reviews.get(
         key, lambda: _review(kube, namespace), until_s=until_s, patience_s=patience_s
     )
-    return frozenset(right for right, is_given in (known or {}).items() if not is_given)
+    return frozenset(right for right, is_given in (granted or {}).items() if not is_given)
 
 
 def refusal(right: Right, namespace: str) -> str:

@@ -35,7 +35,7 @@ class Manifest:
     def to_yaml(self, *, with_companions: bool = True) -> str:
         """Return the YAML for `kubectl apply --server-side -f -`, the RayCluster first."""
         companions = self.companions if with_companions else ()
-        return "---\n".join(dump(one) for one in (self.raycluster, *companions))
+        return "---\n".join(dump(body) for body in (self.raycluster, *companions))
 
 
 def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:

@@ -53,12 +53,12 @@ def get_job_submission_client_cluster_info(
 
     connection = _connection(address)
     if connection.route is None:
-        url, own = connection.dashboard_url, connection.headers()
+        url, own_headers = connection.dashboard_url, connection.headers()
     else:
         relay = _relay(connection)
-        url, own = relay.url, relay.headers
+        url, own_headers = relay.url, relay.headers
     return ClusterInfo(
-        address=url, cookies=cookies, metadata=metadata, headers={**(headers or {}), **own}
+        address=url, cookies=cookies, metadata=metadata, headers={**(headers or {}), **own_headers}
     )
 
 
@@ -79,7 +79,7 @@ def _relay(connection: Connection) -> Relay:
     return _relays[key]
 
 
-# --- A loopback address for a dashboard, for programs that cannot use its route themselves ---
+# --- A relay on loopback, for programs that cannot use the route themselves ---
 
 
 SECRET_HEADER: Final = "X-LLMOps-Relay"
@@ -151,13 +151,13 @@ class Relay:
         headers = {n: request.headers[n] for n in _PASSED_ON if n in request.headers}
         # The other client may not support every encoding that ours can decode.
         headers.setdefault("Accept-Encoding", "identity")
-        asked = self._http.build_request(
+        outgoing = self._http.build_request(
             request.method,
             request.raw_path,
             headers=headers,
             content=await _body(request),
         )
-        answer = await self._http.send(asked, stream=True)
+        answer = await self._http.send(outgoing, stream=True)
         async with aclosing(answer):
             passed = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
             response = web.StreamResponse(status=answer.status_code, headers=passed)
@@ -202,17 +202,17 @@ class Relay:
         """Connect with the current credentials, renewed once when they are rejected."""
         import aiohttp
 
-        asked = self._http.build_request("GET", path)
+        outgoing = self._http.build_request("GET", path)
         auth = self._http.auth or httpx.Auth()
-        flow = auth.async_auth_flow(asked)
-        asked = await anext(flow)
+        flow = auth.async_auth_flow(outgoing)
+        outgoing = await anext(flow)
         route = self._connection.route
-        is_tls = asked.url.scheme == "https"
+        is_tls = outgoing.url.scheme == "https"
         while True:
             try:
                 return await session.ws_connect(
-                    str(asked.url),
-                    headers=_credentials(asked),
+                    str(outgoing.url),
+                    headers=_credentials(outgoing),
                     ssl=route.verify() if route and is_tls else True,
                     proxy=route.proxy() if route else None,
                     heartbeat=_PING_S,
@@ -220,7 +220,7 @@ class Relay:
                 )
             except aiohttp.WSServerHandshakeError as error:
                 try:
-                    asked = await flow.asend(httpx.Response(error.status, request=asked))
+                    outgoing = await flow.asend(httpx.Response(error.status, request=outgoing))
                 except StopAsyncIteration:
                     raise error from None
 

@@ -97,8 +97,8 @@ def _ask(located: LocatedCluster) -> RayAnswer:
             if dashboard.session_name() is None:
                 if isinstance(dashboard.error, KubeDenied):
                     return _denied(dashboard.error)
-                why = f": {dashboard.trouble}" if dashboard.trouble else ""
-                return RayAnswer(False, why=f"Ray's API does not answer{why}")
+                trouble = f": {dashboard.trouble}" if dashboard.trouble else ""
+                return RayAnswer(False, why=f"Ray's API does not answer{trouble}")
             usage = dashboard.usage(ready_s=status.ready_since_s(located.raycluster))
     except KubeDenied as error:
         return _denied(error)
