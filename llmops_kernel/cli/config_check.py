@@ -16,7 +16,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.yaml_source import read_text
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 from llmops_kernel.services.configs import file_kind_of
 from llmops_kernel.services.data.process import Start, new_child, run_job
 
@@ -85,14 +85,16 @@ def _check(
         name=str(path),
     )
     closely = (
-        Closely() if quick or examined.config is None else _closely(path, examined, folder, start)
+        CloseCheck()
+        if quick or examined.config is None
+        else _closely(path, examined, folder, start)
     )
     return _result(path, kind, examined, closely)
 
 
-def _closely(path: Path, examined: Examined, folder: Path, start: Start) -> Closely:
+def _closely(path: Path, examined: Examined, folder: Path, start: Start) -> CloseCheck:
     with out(stderr=True).status(f"Checking {plain(str(path))} ...") as status:
-        return look_closely(
+        return check_closely(
             examined.config,
             folder,
             problems=examined.problems,
@@ -101,7 +103,7 @@ def _closely(path: Path, examined: Examined, folder: Path, start: Start) -> Clos
         )
 
 
-def _result(path: Path, kind: Kind, examined: Examined, closely: Closely) -> FileCheck:
+def _result(path: Path, kind: Kind, examined: Examined, closely: CloseCheck) -> FileCheck:
     problems = ordered(map(examined.placed, [*examined.problems, *closely.problems]))
     warnings = [*map(examined.placed, [*examined.warnings, *closely.warnings])]
     if problems or examined.config is None:

@@ -91,9 +91,9 @@ def check(
 ) -> None:
     """Report all mistakes in configs and in the files they name. Nothing is started.
 
-    Of a training config some rows are formatted and tokenised, a hub id is looked up, the packages
-    of trackers and the output's folder are tried. The exit code is 0 if every file is valid, else
-    1; warnings do not change it.
+    For a training config, sample rows are formatted and tokenised, hub ids are looked up, and the
+    packages of trackers and the output folder are checked. The exit code is 0 if every file is
+    valid, else 1; warnings do not change it.
     """
     from llmops_kernel.config.reading.overrides import is_override
     from llmops_kernel.services.data.spare import spare

@@ -30,9 +30,7 @@ def data(
     overrides: Changes = None,
     rows: Annotated[int, typer.Option(help=_ROWS, min=1)] = 2000,
     show: Annotated[int, typer.Option(help="Rows that are shown.", min=0)] = 5,
-    row: Annotated[
-        int | None, typer.Option(help="Show this row whole, and nothing else.", min=1)
-    ] = None,
+    row: Annotated[int | None, typer.Option(help="Show only this row, in full.", min=1)] = None,
     evaluation: Annotated[
         bool, typer.Option("--eval", help="Show evaluation rows instead of training rows.")
     ] = False,

@@ -64,7 +64,7 @@ def _ended(client: JobsClient, submission_id: str) -> Job:
         time.sleep(_POLL_S)
     if job is None:
         raise ClusterError(
-            f"Ray has forgotten the job {submission_id}", remedy="run the command again"
+            f"Ray no longer lists the job {submission_id}", remedy="run the command again"
         )
     return job
 

@@ -40,7 +40,7 @@ _CLOCKS_S: Final = 600.0
 
 
 @dataclass(frozen=True)
-class Saved:
+class ArchivedRuns:
     """Files that were archived from a cluster."""
 
     runs: tuple[str, ...]
@@ -196,7 +196,7 @@ def is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
 
 def save_history(
     store: RunStore, cluster: str, client: JobsClient, *, since_s: float | None = None
-) -> Saved:
+) -> ArchivedRuns:
     """Archive all runs of this store on a cluster. Raises ClusterUnreachableError."""
     nodes = client.node_ids()
     saved, lost = [], {}
@@ -209,7 +209,7 @@ def save_history(
             lost[run_id] = error.message
         else:
             saved.append(run_id)
-    return Saved(tuple(saved), lost)
+    return ArchivedRuns(tuple(saved), lost)
 
 
 def _is_home(store: RunStore, run_id: str, *, is_over: bool) -> bool:

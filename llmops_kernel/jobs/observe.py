@@ -267,7 +267,10 @@ def _end_of_job(job: Job, *, view: RunView) -> EndEvent:
         )
         return EndEvent(state="SUCCEEDED", message=message, last_step=view.last_step)
     if job.status == "STOPPED":
-        message = f"Stopped{where(view)}; the driver did not report whether it saved a checkpoint"
+        message = (
+            f"Stopped{position_clause(view)}; the driver did not report whether it saved a"
+            " checkpoint"
+        )
         if not view.has_begun:
             message = "Stopped before the driver had started"
         return EndEvent(
@@ -297,7 +300,7 @@ def end_without_cluster(
         )
     return EndEvent(
         state="FAILED",
-        message=f"The cluster {cluster!r} {verb} while the run was {at(view)}{details}",
+        message=f"The cluster {cluster!r} {verb} while the run was {position_text(view)}{details}",
         remedy=f"`llmops up`, then {_checkpoint(view)}".replace("{run}", run_id),
         last_step=view.last_step,
     )
@@ -309,20 +312,20 @@ def _failure(job: Job, *, view: RunView) -> tuple[str, str]:
         return _environment(text)
     if job.error_type in _TEXTS:
         message, remedy = _TEXTS[job.error_type]
-        return message.format(where=where(view), reason=reason(text)), remedy
+        return message.format(where=position_clause(view), reason=reason(text)), remedy
     code = job.driver_exit_code
     if code is None:
-        return f"Ray ended the run{where(view)}: {reason(text)}", _RESUME
+        return f"Ray ended the run{position_clause(view)}: {reason(text)}", _RESUME
     if killed := _signal(code):
         probable_cause = (
             ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
         )
         return (
-            f"The driver was killed ({killed}){where(view)}{probable_cause}",
+            f"The driver was killed ({killed}){position_clause(view)}{probable_cause}",
             f"`llmops status` shows the memory that is left; {_checkpoint(view)}",
         )
     return (
-        f"The driver ended with exit code {code}{where(view)}: {reason(text)}",
+        f"The driver ended with exit code {code}{position_clause(view)}: {reason(text)}",
         "`llmops logs {run}` shows the end of the driver's output",
     )
 
@@ -349,7 +352,7 @@ def _shortened(text: str) -> str:
     return f"{text[:MAX_CHARS].rsplit(' ', 1)[0]} …"
 
 
-def at(view: RunView) -> str:
+def position_text(view: RunView) -> str:
     """Return "at step 12", "in phase data" or "starting"."""
     if view.last_step is not None:
         return f"at step {view.last_step}"
@@ -358,9 +361,9 @@ def at(view: RunView) -> str:
     return f"in phase {open_phases[-1]}" if open_phases else "starting"
 
 
-def where(view: RunView) -> str:
+def position_clause(view: RunView) -> str:
     """Return " while the run was at step 12", with the space in front."""
-    return f" while the run was {at(view)}"
+    return f" while the run was {position_text(view)}"
 
 
 def _checkpoint(view: RunView) -> str:

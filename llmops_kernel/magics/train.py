@@ -38,7 +38,7 @@ def train(shell: Any, line: str, body: str) -> None:
         return
     try:
         text = with_variables(body, shell.user_ns)
-        submission = wanted(options.words, text).submission(options.workspace)
+        submission = cell_submission(options.words, text).submission(options.workspace)
         if options.dry_run:
             print(_checked(submission))
             return
@@ -90,7 +90,7 @@ _CHANGE = re.compile(r"[\w.]+\s*=")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class CellSubmission:
     """A submission of `%%train`: a file with changes, or the text of the cell."""
 
     file: Path | None
@@ -120,7 +120,7 @@ def with_variables(body: str, variables: Mapping[str, Any]) -> str:
     return _VARIABLE.sub(value, body)
 
 
-def wanted(words: Sequence[str], body: str) -> Wanted:
+def cell_submission(words: Sequence[str], body: str) -> CellSubmission:
     """Return what is asked for. Raises MagicError, ConfigError for a cell that is no YAML."""
     lines = [line.strip() for line in body.splitlines()]
     statements = [line for line in lines if line and not line.startswith("#")]
@@ -136,14 +136,16 @@ def wanted(words: Sequence[str], body: str) -> Wanted:
             "The cell has changes, but names no config.",
             remedy=f"name a file: %%train lora.train.yaml {' '.join(words)}".rstrip(),
         )
-    return Wanted(file=None, text=body, overrides=tuple(words))
+    return CellSubmission(file=None, text=body, overrides=tuple(words))
 
 
-def _of_file(path: Path, words: Sequence[str], statements: Sequence[str], body: str) -> Wanted:
+def _of_file(
+    path: Path, words: Sequence[str], statements: Sequence[str], body: str
+) -> CellSubmission:
     """Return a file with the changes of the line and those of the cell, which win."""
     if all(_CHANGE.match(line) for line in statements):
-        return Wanted(file=path, overrides=changes_in([*words, *statements], path))
-    return Wanted(file=path, overrides=combined([*words], parse_yaml(body, file=NAME).data))
+        return CellSubmission(file=path, overrides=changes_in([*words, *statements], path))
+    return CellSubmission(file=path, overrides=combined([*words], parse_yaml(body, file=NAME).data))
 
 
 # --- Arguments of `%%train`: a config file, changes and options ---

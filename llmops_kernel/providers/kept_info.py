@@ -11,10 +11,10 @@ class KeptInfo(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     model: str
-    """Name of the model in the config."""
+    """As the config names it."""
     dtype: str
-    """Dtype of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
+    """Of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
     num_bytes: int
-    """Size of its file; for a tokenizer, an estimate of its memory."""
+    """Of its file; of a tokenizer, an estimate of its memory."""
     used_s: float
     """Unix time at which a run last used it."""

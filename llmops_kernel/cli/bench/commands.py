@@ -70,16 +70,16 @@ def loop(
     preset: PresetName = None,
     script: ScriptFile = None,
     cluster: ClusterName = "local",
-    warm_only: Annotated[bool, typer.Option("--warm-only", help="Skip the cold ones.")] = False,
-    cold_only: Annotated[bool, typer.Option("--cold-only", help="Skip the warm ones.")] = False,
+    warm_only: Annotated[bool, typer.Option("--warm-only", help="Skip cold runs.")] = False,
+    cold_only: Annotated[bool, typer.Option("--cold-only", help="Skip warm runs.")] = False,
     png: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit one config warm and cold alternately; compare the times to the first step.
 
     One submission of each kind warms up and is not counted; then warm and cold
-    runs alternate, each after the end of the one before. A run that did not start the
-    intended way is reported and left out. Ctrl-C stops the current run and prints
+    runs alternate, each after the end of the one before. A run that did not start as
+    intended is reported and not counted. Ctrl-C stops the current run and prints
     what was measured so far (exit code 130); so does a run that fails (1).
 
     --json prints {"warm": {"median_s", "runs_s", "phases"}, "cold": {...}, "ratio"}.

@@ -28,15 +28,16 @@ ScoreFile = Annotated[
     Path, typer.Argument(help="Score config.", metavar="FILE", exists=True, dir_okay=False)
 ]
 BatchSizes = Annotated[
-    str, typer.Option(help="Sequences that one replica works on at once.", metavar="N,N,...")
+    str,
+    typer.Option(
+        help="Batch sizes: sequences that a replica processes at once.", metavar="N,N,..."
+    ),
 ]
-Replicas = Annotated[
-    str, typer.Option(help="Copies of the model at the same time.", metavar="N,N,...")
-]
+Replicas = Annotated[str, typer.Option(help="Numbers of model replicas.", metavar="N,N,...")]
 Rows = Annotated[
-    int, typer.Option(help="Rows of the config's input in each run: its first ones.", min=1)
+    int, typer.Option(help="Rows per run, from the start of the config's input.", min=1)
 ]
-Runs = Annotated[int, typer.Option(help="Counted runs of each size.", min=1)]
+Runs = Annotated[int, typer.Option(help="Measured runs per size.", min=1)]
 
 
 def _numbers(text: str) -> list[int]:

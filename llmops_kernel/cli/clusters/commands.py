@@ -96,10 +96,10 @@ def down(
 
 @command(CLUSTERS, example="llmops ls --json")
 def ls(as_json: AsJson = False) -> None:
-    """List all clusters, also dead ones.
+    """List all clusters, including dead ones.
 
-    What does not answer is named on stderr; exit code 1 if no cluster on Kubernetes can be listed
-    for that.
+    Namespaces that do not answer are named on stderr. Exit code 1 if no cluster on Kubernetes can
+    be listed for that reason.
     """
     from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.backend import current

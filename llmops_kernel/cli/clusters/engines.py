@@ -15,14 +15,14 @@ from llmops_kernel.config.counted import counted
 def engines(
     name: ClusterName = "local",
     stop: Annotated[
-        bool, typer.Option("--stop", help="End those that have no work; takes a few seconds.")
+        bool, typer.Option("--stop", help="Stop idle engines; takes a few seconds.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the models that score runs and chats have loaded, or end the idle ones.
+    """List the models that score runs and chats have loaded, or stop the idle ones.
 
     An engine stays loaded for `engine.keep_s` seconds after its last run, so that the next one
-    starts at once. It is also ended when a training run needs its GPU.
+    starts at once. It is also stopped when a training run needs its GPU.
     """
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.backend import current
@@ -31,12 +31,12 @@ def engines(
 
     cluster = find(name)
     if stop:
-        with out(stderr=True).status("Ending idle engines ..."):
+        with out(stderr=True).status("Stopping idle engines ..."):
             result = end_idle(cluster, store=current().store)
         if as_json:
             return print_json({"ended": result.ended, "busy": result.busy})
-        stays = f"; {len(result.busy)} with work stay" if result.busy else ""
-        return out().print(f"Ended {counted(len(result.ended), 'idle engine')}{stays}.")
+        busy = f"; {len(result.busy)} busy" if result.busy else ""
+        return out().print(f"Stopped {counted(len(result.ended), 'idle engine')}{busy}.")
     loaded = cluster.ready_info().engines
     if as_json:
         return print_json(None if loaded is None else [engine.model_dump() for engine in loaded])

@@ -23,8 +23,8 @@ _COLUMNS = ("granted", "verb", "resource", "rule", "off without it")
 def rights(template: Template, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """List the rights that a template's clusters need, and whether you have them.
 
-    The API server is asked about each (SelfSubjectAccessReview, allowed to everybody who is signed
-    in). Exits with 1 if a right of the namespace is missing.
+    Each right is checked with a SelfSubjectAccessReview, which every signed-in user may make. Exits
+    with 1 if a right of the namespace is missing.
     """
     from llmops_kernel.cli.console import out, plain, print_json, table
     from llmops_kernel.services import templates
@@ -63,7 +63,7 @@ def rbac(
 ) -> None:
     """Print a Role with exactly what a template's clusters need, and its RoleBinding.
 
-    Rights that are for one object only name it. No API server is asked.
+    Rights for a single object name it. Does not contact an API server.
     """
     from llmops_kernel.services import templates
 

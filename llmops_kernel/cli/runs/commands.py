@@ -32,7 +32,7 @@ RowsOfKind = Annotated[
     ),
 ]
 MetricOfRows = Annotated[
-    str | None, typer.Option(help="The metric that says what is better or worse.")
+    str | None, typer.Option(help="Metric that decides what is better or worse.")
 ]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
@@ -70,13 +70,13 @@ def compare(
     rows: RowsOfKind = None,
     metric: MetricOfRows = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
-    offset: Annotated[int, typer.Option(help="Leave out that many rows.", min=0)] = 0,
+    offset: Annotated[int, typer.Option(help="Number of rows to skip.", min=0)] = 0,
 ) -> None:
     """Show what differs between runs, then evaluation, loss and samples side by side.
 
-    Of three or more as one table with a line a run, and the mean over those that differ in
-    nothing but their seeds. Of two scorings also their metrics with 95 % intervals, and the rows
-    that changed. Speed and start-up come last.
+    Three or more are shown as a table with one line per run, and the mean over runs that differ
+    only in their seeds. For two scorings, also their metrics with 95 % intervals and the rows that
+    changed. Speed and start-up come last.
     """
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")

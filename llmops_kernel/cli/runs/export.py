@@ -39,13 +39,13 @@ def export(
     base: Annotated[Text, typer.Option(help=_BASE)] = None,
     check: Annotated[int, typer.Option(help=_CHECK, min=0)] = 4,
     repo: Annotated[Text, typer.Option(help="Repository on the hub, OWNER/NAME.")] = None,
-    public: Annotated[bool, typer.Option("--public", help="Create it as a public one.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Create a public repository.")] = False,
 ) -> None:
     """Write a run's result for serving: merged weights, vLLM, GGUF, Triton, or a hub.
 
     `last` is the newest run that has written a model.
 
-    Greedy answers are compared before and after. Nothing is left of an export that fails. A
+    Greedy answers are compared before and after. An export that fails leaves no files. A
     token for the hub comes from HF_TOKEN or from `hf auth login`.
     """
     from llmops_kernel import api

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Where = Annotated[
     str, typer.Option(help="Only runs that match, by figures, config fields, state, tags, dates.")
 ]
-Sort = Annotated[str, typer.Option(help="Columns to sort by; a minus begins with the largest.")]
+Sort = Annotated[
+    str, typer.Option(help="Columns to sort by; a leading minus sorts in descending order.")
+]
 Columns = Annotated[
     str | None,
     typer.Option(help="Columns to show, with commas between them; `help` lists all."),
@@ -34,7 +36,7 @@ ClusterName = Annotated[
 Limit = Annotated[int, typer.Option(help="Maximum number of runs.", min=1)]
 Starred = Annotated[bool, typer.Option("--starred", help="Only runs with a star.")]
 Every = Annotated[
-    bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
+    bool, typer.Option("--all", help="Include runs of `llmops bench` and `llmops doctor`.")
 ]
 OutFile = Annotated[
     Path | None, typer.Option("--out", "-o", help="Write a .csv or .parquet file instead.")
@@ -191,7 +193,7 @@ def rm(
 ) -> None:
     """Delete runs that have ended, with their journals, logs, checkpoints and outputs.
 
-    Shows what will be deleted and asks for confirmation. Deletes nothing if one has not ended.
+    Shows what will be deleted and asks for confirmation. Nothing is deleted if one has not ended.
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import facts, out

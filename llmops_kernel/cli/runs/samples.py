@@ -23,12 +23,12 @@ _SHOWN = 600
 def samples(
     run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run)] = "last",
     row: Annotated[
-        str | None, typer.Option(help="Only this row, from its first answer to its last.")
+        str | None, typer.Option(help="Show only this row, with all of its answers.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="The answers at this step.")] = None,
+    step: Annotated[int | None, typer.Option(help="Show the answers at this step.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, all steps.")] = False,
 ) -> None:
-    """Print the answers that the run's evaluations kept, of each row the newest one."""
+    """Print the newest answer to each row that the run's evaluations kept."""
     from llmops_kernel import api
     from llmops_kernel.cli import console
     from llmops_kernel.views.run_text.samples import choose_samples, sample_records

@@ -317,8 +317,8 @@ def score(
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.
 
-    Ctrl-C stops watching, not the run. A run that was stopped or has failed goes on where it was
-    with `llmops retry`.
+    Ctrl-C stops watching, not the run. `llmops retry` continues a run that was stopped or has
+    failed.
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out

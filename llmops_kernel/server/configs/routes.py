@@ -27,7 +27,7 @@ from llmops_kernel.server.wire.configs import (
     MergeBody,
     RenderBody,
 )
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 from llmops_kernel.services.data.process import run_job
 
 
@@ -57,13 +57,13 @@ class CheckHandler(LookHandler):
         body = self.body(CheckBody)
         kind, folder = self.kind(body), await self.run(self.folder, body)
         examined = await self.run(_examined, kind, body, folder)
-        config, closely = examined.config, Closely()
+        config, closely = examined.config, CloseCheck()
         if body.closely and config is not None:
             workspace = folder or Path(self.manager.root_dir)
             run = partial(run_job, start=self.manager.spare.take)
             closely = await self.look(
                 body,
-                lambda stop: look_closely(
+                lambda stop: check_closely(
                     config,
                     workspace,
                     problems=examined.problems,
@@ -138,7 +138,7 @@ def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
     )
 
 
-def _checked(kind: Kind, text: str, examined: Examined, closely: Closely) -> ConfigCheck:
+def _checked(kind: Kind, text: str, examined: Examined, closely: CloseCheck) -> ConfigCheck:
     diagnostics = assist.located([*examined.problems, *closely.problems], text)
     warnings = assist.located([*examined.warnings, *closely.warnings], text, severity="warning")
     valid = examined.config is not None and not diagnostics

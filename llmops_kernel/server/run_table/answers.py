@@ -120,7 +120,7 @@ def run_of(row: Row, listing: Listing, scale: Scale | None, *, has_configs: bool
         tags=list(tags) if isinstance(tags, tuple) else [],
         colour=str(row.get("colour") or ""),
         tone=None if scale is None else scale.at(row),
-        cells=[cell(row, column, listing.words) for column in listing.columns],
+        cells=[cell(row, column, listing.distinctions) for column in listing.columns],
     )
 
 
@@ -132,7 +132,7 @@ MAX_RAYS = 1_000
 _NOT_DRAWN = frozenset({"run", "name", "title", "note", "tags", "reason", "differs", "created"})
 
 
-def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
+def parallel_coordinates(live: LiveTable, body: RunTableQuery) -> RunTableRays:
     """Return the matching runs as lines: what differs first, the figures last.
 
     Raises QueryError.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.live.operations import Progress
-from llmops_kernel.server.run_table.answers import answer, column_of, query_of, rays
+from llmops_kernel.server.run_table.answers import answer, column_of, parallel_coordinates, query_of
 from llmops_kernel.server.run_table.live import LiveTable
 from llmops_kernel.server.wire.run_table import (
     MAX_BULK,
@@ -40,11 +40,11 @@ class TableHandler(_TableHandler):
         self.reply(await self.run(answer, self.live, self.body(RunTableQuery)))
 
 
-class RaysHandler(_TableHandler):
+class ParallelCoordinatesHandler(_TableHandler):
     @protected
     async def post(self) -> None:
         """Parallel coordinates of the same question; changes nothing."""
-        self.reply(await self.run(rays, self.live, self.body(RunTableQuery)))
+        self.reply(await self.run(parallel_coordinates, self.live, self.body(RunTableQuery)))
 
 
 class IdsHandler(_TableHandler):
@@ -158,7 +158,7 @@ class TagsHandler(_TableHandler):
 
 ROUTES = [
     (r"run-table", TableHandler),
-    (r"run-table/rays", RaysHandler),
+    (r"run-table/rays", ParallelCoordinatesHandler),
     (r"run-table/ids", IdsHandler),
     (r"run-table/columns", ColumnsHandler),
     (r"run-table/export", ExportHandler),

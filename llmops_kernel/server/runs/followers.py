@@ -41,7 +41,7 @@ _FORMAT = f"4 {VERSION}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptPanel:
+class CachedPanel:
     fingerprint: str
     """Fingerprint of the journal that it was made from."""
     summary: RunSummary
@@ -49,7 +49,7 @@ class KeptPanel:
     rows: bytes
 
 
-def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
+def read_cached(run_id: str, *, fingerprint: str) -> CachedPanel | None:
     """Return the kept panel; None if there is none, or if its journal or version differs."""
     try:
         data = _path(run_id).read_bytes()
@@ -60,12 +60,12 @@ def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
         summary = RunSummary.model_validate(head["summary"])
     except (OSError, ValueError, KeyError, TypeError, struct.error, ValidationError):
         return None
-    return KeptPanel(
+    return CachedPanel(
         fingerprint=fingerprint, summary=summary, panel=head["panel"], rows=data[4 + length :]
     )
 
 
-def keep(run_id: str, panel: KeptPanel) -> None:
+def write_cached(run_id: str, panel: CachedPanel) -> None:
     """Keep the panel. If the cache cannot be written, only time is lost."""
     head = {
         "format": _FORMAT,
@@ -112,7 +112,7 @@ class Watched:
         self.version = 0
         """Counts polls that brought something."""
         self._store = store
-        self._kept = read_kept(run.id, fingerprint=store.fingerprint(run.id))
+        self._kept = read_cached(run.id, fingerprint=store.fingerprint(run.id))
         self._follower: Follower | None = None
         self._packed = PackedRows()
         self._name = secrets.token_hex(4)
@@ -208,10 +208,10 @@ class Watched:
         """Once, when its end is read; `fingerprint` is from before that."""
         if self._store.fingerprint(self.run.id) == fingerprint:
             panel, rows = self.panel(time.time()), self._packed.rows()
-            kept_panel = KeptPanel(
+            cached_panel = CachedPanel(
                 fingerprint=fingerprint, summary=self.summary(), panel=panel, rows=rows
             )
-            keep(self.run.id, kept_panel)
+            write_cached(self.run.id, cached_panel)
 
     def _followed(self) -> Follower:
         with self.lock:

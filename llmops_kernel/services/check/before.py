@@ -17,7 +17,7 @@ from typing import Any
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.services.check.closely import Run, look_closely
+from llmops_kernel.services.check.closely import Run, check_closely
 from llmops_kernel.services.data.process import run_job
 from llmops_kernel.store import paths
 from llmops_kernel.store.files import least_used, private_folder
@@ -46,7 +46,7 @@ def check_before(
     if mark.exists():
         return
     report = progress or (lambda _: None)
-    result = look_closely(config, workspace, timeout_s=TIMEOUT_S, progress=report, run=run)
+    result = check_closely(config, workspace, timeout_s=TIMEOUT_S, progress=report, run=run)
     if result.problems and not config.hooks.file:
         raise config_error(result.problems)
     for warning in (*result.problems, *(w for w in result.warnings if w.path.startswith("data."))):

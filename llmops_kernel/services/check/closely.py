@@ -40,7 +40,7 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Closely:
+class CloseCheck:
     """Findings of a check; each list in the order of importance."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Closely:
     """What was checked, and what could not be."""
 
 
-def look_closely(
+def check_closely(
     config: Any,
     workspace: Path,
     *,
@@ -59,20 +59,20 @@ def look_closely(
     timeout_s: float = TIMEOUT_S,
     stop: Stop | None = None,
     run: Run = run_job,
-) -> Closely:
+) -> CloseCheck:
     """Return what is wrong with what a training config names; nothing for other configs.
 
     `problems` are its problems that were found already: what they are about is not used. Raises
     StoppedError.
     """
     if not isinstance(config, TrainingConfig):
-        return Closely()
+        return CloseCheck()
     findings = [
         *_of_rows(config, workspace, problems, progress, timeout_s, stop, run),
         *tracker_findings(config.report_to),
         *output_findings(config, workspace),
     ]
-    return Closely(
+    return CloseCheck(
         [_problem(finding) for finding in findings if finding.level == "problem"],
         [_problem(finding) for finding in findings if finding.level == "warning"],
         [finding.message for finding in findings if finding.level == "note"],

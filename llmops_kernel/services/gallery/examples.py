@@ -136,14 +136,16 @@ EXAMPLES: Final[Mapping[str, Example]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenExample:
     """Files of an example on disk."""
 
     config: Path
     others: tuple[Path, ...] = field(default=())
 
 
-def write_example(name: str, path: str | Path | None = None, *, force: bool = False) -> Written:
+def write_example(
+    name: str, path: str | Path | None = None, *, force: bool = False
+) -> WrittenExample:
     """Write an example's config, data and code.
 
     `path` is a folder (default: the current one), or the config's own file name. Raises ConfigError
@@ -166,7 +168,7 @@ def write_example(name: str, path: str | Path | None = None, *, force: bool = Fa
         )
     for file, text in changed.items():
         write_new(file, text, force=force, with_folder=True)
-    return Written(config=config, others=tuple(file for file in texts if file != config))
+    return WrittenExample(config=config, others=tuple(file for file in texts if file != config))
 
 
 def _contains(file: Path, text: str) -> bool:

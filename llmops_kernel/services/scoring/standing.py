@@ -30,7 +30,7 @@ def end_idle(cluster: ClusterAccess, *, store: RunStore) -> EndedEngines:
 
 
 def engine_line(engine: EngineInfo, *, now_s: float | None = None) -> str:
-    """Return `SmolLM2-135M (vllm, replica 0): idle for 12 s, leaves in 8 s, GPU 0, ...`."""
+    """Return `SmolLM2-135M (vllm, replica 0): idle for 12 s, unloads in 8 s, GPU 0, ...`."""
     replica = "" if engine.replica is None else f"replica {engine.replica}"
     details = ", ".join(part for part in (engine.engine, replica) if part)
     facts = ", ".join(_facts(engine, time.time() if now_s is None else now_s))
@@ -49,7 +49,7 @@ def _facts(engine: EngineInfo, now_s: float) -> Iterator[str]:
     else:
         yield engine.state or "–"
     if engine.leaves_at_s is not None:
-        yield f"leaves in {seconds(max(0.0, engine.leaves_at_s - now_s))}"
+        yield f"unloads in {seconds(max(0.0, engine.leaves_at_s - now_s))}"
     if engine.gpu_ids:
         yield f"GPU {' '.join(engine.gpu_ids)}"
     elif engine.num_gpus is not None:

@@ -17,7 +17,7 @@ Better = Literal["lower", "higher"] | None
 
 
 class FigureValue(BaseModel):
-    """A figure of a run: the number, and the same as text for people."""
+    """One figure of one run: the number, and the same as text for people."""
 
     model_config = ConfigDict(frozen=True)
 

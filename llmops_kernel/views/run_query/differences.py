@@ -174,12 +174,12 @@ class Naming:
         self._unique: dict[Value, Labels] = {}
 
     @cached_property
-    def words(self) -> dict[str, str]:
+    def distinctions(self) -> dict[str, str]:
         """Return what distinguishes each run from the others of its config, by id."""
         texts: dict[str, str] = {}
         for members in self._families.values():
             # What differs in a family differs between all of them.
-            texts |= family_words(members, keys=self.differing)
+            texts |= family_distinctions(members, keys=self.differing)
         return texts
 
     def name(self, row: Row) -> str:
@@ -192,7 +192,9 @@ class Naming:
             return str(title)
         if config not in self._unique:
             members = self._families[config]
-            texts = {each.run_id: self.words[each.run_id] or str(config or "") for each in members}
+            texts = {
+                each.run_id: self.distinctions[each.run_id] or str(config or "") for each in members
+            }
             self._unique[config] = Labels(texts, members)
         return self._unique[config][row.run_id] or row.run_id
 
@@ -237,7 +239,9 @@ def labels(rows: Sequence[Row]) -> Mapping[str, str]:
     return Naming(rows).labels(rows)
 
 
-def family_words(rows: Sequence[Row], *, keys: Collection[str] | None = None) -> dict[str, str]:
+def family_distinctions(
+    rows: Sequence[Row], *, keys: Collection[str] | None = None
+) -> dict[str, str]:
     """Return what each run differs in from the others of its config: `lr 2e-3 · r 16`.
 
     Empty where nothing that is known differs. Only the config columns in `keys` are looked at,

@@ -40,9 +40,9 @@ class Listing:
         return cls(tuple(rows), catalogue, Naming(every) if every else here, here, chosen)
 
     @property
-    def words(self) -> dict[str, str]:
+    def distinctions(self) -> dict[str, str]:
         """Return what distinguishes each run from the others of its config, by id."""
-        return self.naming.words
+        return self.naming.distinctions
 
     @property
     def names(self) -> dict[str, str]:
@@ -84,20 +84,20 @@ class Listing:
         shown_columns = self.columns if columns is None else columns
         result: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
         for column in shown_columns:
-            result[column.name] = [raw(row, column, self.words) for row in self.rows]
+            result[column.name] = [raw(row, column, self.distinctions) for row in self.rows]
         return result
 
 
 # --- Cells of a table: their texts, and their values for files ---
 
 
-NO_WORDS: Mapping[str, str] = {}
+NO_DISTINCTIONS: Mapping[str, str] = {}
 
 
-def cell(row: Row, column: Column, words: Mapping[str, str] = NO_WORDS) -> str:
-    """Return the text of one cell; `words` are the texts of the column `differs` by run."""
+def cell(row: Row, column: Column, distinctions: Mapping[str, str] = NO_DISTINCTIONS) -> str:
+    """Return the text of one cell; `distinctions` are the texts of the column `differs` by run."""
     if column.key == "differs":
-        return words.get(row.run_id) or fmt.DASH
+        return distinctions.get(row.run_id) or fmt.DASH
     value = row.get(column.key)
     if value is None:
         return (row.texts or {}).get(column.key, fmt.DASH)
@@ -129,6 +129,6 @@ def _moment(seconds: float) -> str:
         return fmt.DASH
 
 
-def raw(row: Row, column: Column, words: Mapping[str, str] = NO_WORDS) -> Value:
+def raw(row: Row, column: Column, distinctions: Mapping[str, str] = NO_DISTINCTIONS) -> Value:
     """Return the value for a file or a DataFrame: base units, None for unknown."""
-    return words.get(row.run_id) or None if column.key == "differs" else row.get(column.key)
+    return distinctions.get(row.run_id) or None if column.key == "differs" else row.get(column.key)

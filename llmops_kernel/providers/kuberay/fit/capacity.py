@@ -41,7 +41,7 @@ class Verdict:
     """The result for one namespace, or for one thing that limits it."""
 
     fit: Fit
-    why: str = ""
+    reason: str = ""
     """A readable reason; empty when nothing limits."""
 
 
@@ -83,7 +83,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     listed = list(verdicts)
     fit = max((verdict.fit for verdict in listed), default=Fit.NOW)
     return Verdict(
-        fit, "; ".join(verdict.why for verdict in listed if verdict.fit == fit and verdict.why)
+        fit,
+        "; ".join(verdict.reason for verdict in listed if verdict.fit == fit and verdict.reason),
     )
 
 

@@ -71,7 +71,7 @@ class Choice:
     """A context and namespace, and a sentence why it was chosen and the ones before it were not."""
 
     scope: KubeScope
-    why: str
+    reason: str
 
 
 def find_or_choose(
@@ -264,7 +264,9 @@ def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) 
     """Return the first of the best fits. Raises ClusterStartError when the cluster fits nowhere."""
     best = min((candidate.fit for candidate in verdicts.values()), default=Fit.NEVER)
     if best is Fit.NEVER:
-        reported = "; ".join(f"{scope}: {candidate.why}" for scope, candidate in verdicts.items())
+        reported = "; ".join(
+            f"{scope}: {candidate.reason}" for scope, candidate in verdicts.items()
+        )
         raise ClusterStartError(
             f"Cluster {template.name!r} fits in none of its contexts: {reported}",
             remedy="request less in the template, or list other `contexts`",
@@ -273,11 +275,11 @@ def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) 
     scope = next(candidate for candidate in order if verdicts[candidate].fit is best)
     chosen = verdicts[scope]
     earlier = [
-        f"{candidate}: {verdicts[candidate].why}" for candidate in order[: order.index(scope)]
+        f"{candidate}: {verdicts[candidate].reason}" for candidate in order[: order.index(scope)]
     ]
     passed = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
     return Choice(
-        scope, f"{scope} {_WORDS[best]}{f' ({chosen.why})' if chosen.why else ''}{passed}"
+        scope, f"{scope} {_WORDS[best]}{f' ({chosen.reason})' if chosen.reason else ''}{passed}"
     )
 
 

@@ -56,7 +56,7 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     answer = find_or_choose(template, candidate_scopes(template), home=home, report=report)
     if isinstance(answer, LocatedCluster):
         return _complete_existing(answer, template, home=home)
-    scope, reason = answer.scope, answer.why
+    scope, reason = answer.scope, answer.reason
     if reason:
         report(reason)
     kube = open_kube(scope.context)

@@ -199,10 +199,10 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     if is_away or (answer is not None and answer.lives):
         return Phase(ClusterState.READY)
     if answer is not None and answer.denied is not None:
-        reason = "Ray's API may not be asked" if in_list else answer.why
+        reason = "Ray's API may not be asked" if in_list else answer.reason
         return Phase(ClusterState.READY, reason, asks_ray=True)
     if answer is not None:
-        return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
+        return Phase(ClusterState.STARTING, answer.reason, asks_ray=True)
     if in_list:
         return Phase(ClusterState.READY, "Ray's API was not checked in time")
     return Phase(ClusterState.STARTING, "Ray's API has not answered yet")
