@@ -72,24 +72,24 @@ class _RemoteFile:
 class _LocalFile:
     path: Path
     offset: int = 0
-    seen: set[int] = field(default_factory=set)
+    seqs: set[int] = field(default_factory=set)
 
     def read(self) -> None:
         """Note the lines that another mirror has written since the last call."""
         with self.path.open("ab+") as file:
             if file.tell() < self.offset:  # Replaced by another file.
-                self.offset, self.seen = 0, set()
+                self.offset, self.seqs = 0, set()
             file.seek(self.offset)
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self.offset += len(whole)
-        self.seen.update(seq for seq, _ in numbered_lines(whole))
+        self.seqs.update(seq for seq, _ in numbered_lines(whole))
 
     def append(self, rows: list[Row]) -> None:
         """Append the lines that the file lacks."""
         self.read()
         # Nodes that share a disk all show the same file.
-        unseen = dict(row for row in rows if row[0] not in self.seen)
+        unseen = dict(row for row in rows if row[0] not in self.seqs)
         data = b"".join(line + b"\n" for line in unseen.values())
         if not data:
             return
@@ -101,7 +101,7 @@ class _LocalFile:
         if end == self.offset:
             # Only what others write has to be read again.
             self.offset += len(data)
-            self.seen.update(unseen)
+            self.seqs.update(unseen)
 
 
 class JournalMirror:

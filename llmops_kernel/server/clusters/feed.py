@@ -38,7 +38,7 @@ class _ClusterEntry:
     error: LLMOpsError | None = None
     asked_s: float = 0.0
     asking: Future[ClusterInfo] | None = None
-    again: bool = field(default=False)
+    is_stale: bool = field(default=False)
     """Whether it changed while it was being asked."""
 
     @property
@@ -130,10 +130,10 @@ class ClustersFeed:
 
     def _ask(self, now_s: float, *, changed: set[str]) -> None:
         for name, entry in self._known.items():
-            entry.again |= name in changed
+            entry.is_stale |= name in changed
             # Progress lines wake the feed often; that is no reason to ask Ray as often.
-            if entry.asking is None and (entry.again or now_s - entry.asked_s >= _MIN_PERIOD_S):
-                entry.again = False
+            if entry.asking is None and (entry.is_stale or now_s - entry.asked_s >= _MIN_PERIOD_S):
+                entry.is_stale = False
                 entry.asked_s = now_s
                 entry.asking = self._threads.submit(entry.provider.get, name)
 

@@ -72,7 +72,7 @@ class LogSearchHandler(LogRequest):
             backwards=self.query("backwards", "0") == "1",
             limit=limit,
         )
-        matches = [LogMatch(offset=begin, end=end, text=text) for begin, end, text in result.found]
+        matches = [LogMatch(offset=begin, end=end, text=text) for begin, end, text in result.hits]
         self.reply(LogMatches(matches=matches, next=result.next))
 
 

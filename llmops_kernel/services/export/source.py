@@ -34,10 +34,10 @@ ADAPTER_FILE, MODEL_FILE = "adapter_config.json", "config.json"
 class Problems:
     """Problems that prevent an export, each with its remedy."""
 
-    found: list[tuple[str, str]] = field(default_factory=list)
+    messages: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, message: str, remedy: str) -> None:
-        self.found.append((message, remedy))
+        self.messages.append((message, remedy))
 
 
 def find_source(
@@ -325,12 +325,12 @@ def check_space(folder: Path, options: Options, source: ModelSource, problems: P
 
 def raise_problems(problems: Problems) -> None:
     """Raise ExportError with all problems at once."""
-    if not problems.found:
+    if not problems.messages:
         return
-    if len(problems.found) == 1:
-        message, remedy = problems.found[0]
+    if len(problems.messages) == 1:
+        message, remedy = problems.messages[0]
         raise ExportError(message, remedy=remedy)
-    lines = [f"{message} ({remedy})" for message, remedy in problems.found]
+    lines = [f"{message} ({remedy})" for message, remedy in problems.messages]
     raise ExportError(
         f"{len(lines)} things prevent the export; nothing was done:\n  - " + "\n  - ".join(lines),
         remedy="correct them all, then export again",

@@ -41,7 +41,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    found: list[tuple[int, int, str]]
+    hits: list[tuple[int, int, str]]
     """(offset of the line, of the line after it, its first 500 bytes)."""
     next: int | None
     """Where to continue; None when everything was searched."""
@@ -136,7 +136,7 @@ class LogText:
         Raises ConfigError for a pattern that cannot be read or takes too long.
         """
         if not pattern:
-            return Matches(found=[], next=None)
+            return Matches(hits=[], next=None)
         options = {
             "start": max(0, start),
             "backwards": backwards,
@@ -162,7 +162,7 @@ class LogText:
                     budget_s=budget_s,
                 )
         return Matches(
-            found=[(begin, end, text) for begin, end, text in reported["matches"]],
+            hits=[(begin, end, text) for begin, end, text in reported["matches"]],
             next=reported["next"],
         )
 

@@ -75,7 +75,7 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
     walk.run()
     files: dict[str, FileEntry] = {}
     with HashCache(base, folder=cache) as hashes:
-        for rel, file in sorted(walk.found.items()):
+        for rel, file in sorted(walk.walked.items()):
             entry = _file_entry(rel, file, hashes=hashes, problems=walk.problems)
             if entry is not None:
                 files[rel] = entry
@@ -117,7 +117,7 @@ class _Walk:
     """Collects files and the problems of others, so that all problems are reported at once."""
 
     root: Path
-    found: dict[str, _WalkedFile] = field(default_factory=dict)
+    walked: dict[str, _WalkedFile] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
@@ -129,9 +129,9 @@ class _Walk:
         self.real_root = self.root.resolve()
         self.usual = IgnoreRules.default()
         self._folder(self.root, "", self.usual, (self.real_root,))
-        for rel, file in list(self.found.items()):
+        for rel, file in list(self.walked.items()):
             if (file.info.st_dev, file.info.st_ino) in self._secret_inodes:
-                del self.found[rel]
+                del self.walked[rel]
                 self.secrets.append(rel)
 
     def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
@@ -210,16 +210,16 @@ class _Walk:
         if not _can_travel(rel):
             self.problems.append(f"{rel!r}: the name has characters that a zip file cannot contain")
             return
-        self.found[rel] = _WalkedFile(Path(entry.path), info)
+        self.walked[rel] = _WalkedFile(Path(entry.path), info)
         self.size_bytes += info.st_size
-        if len(self.found) > MAX_FILES or self.size_bytes > MAX_BYTES:
+        if len(self.walked) > MAX_FILES or self.size_bytes > MAX_BYTES:
             raise self._too_large()
 
     def _too_large(self) -> WorkspaceError:
-        count, size = len(self.found), mebibytes(self.size_bytes)
-        tops = Counter(rel.partition("/")[0] for rel in self.found)
+        count, size = len(self.walked), mebibytes(self.size_bytes)
+        tops = Counter(rel.partition("/")[0] for rel in self.walked)
         largest = ", ".join(f"{name} ({number:,} files)" for name, number in tops.most_common(3))
-        sizes = {rel: file.info.st_size for rel, file in self.found.items()}
+        sizes = {rel: file.info.st_size for rel, file in self.walked.items()}
         return WorkspaceError(
             f"Workspace {self.root} is too large: {count:,} files with {size} seen so far "
             f"(limits {MAX_FILES:,} files, {mebibytes(MAX_BYTES)}). Most files: {largest}. "
@@ -326,7 +326,7 @@ class IgnoreRules:
     """The patterns that hold in one folder: its own before its parents'."""
 
     levels: tuple[tuple[str, GitIgnoreSpec], ...]
-    own: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+    own_levels: tuple[tuple[str, GitIgnoreSpec], ...] = ()
     """The patterns among them of `.llmopsignore` files: only they can include a secret."""
 
     @classmethod
@@ -340,7 +340,7 @@ class IgnoreRules:
         if not lines:
             return self
         prefix = f"{rel}/" if rel else ""
-        own_levels = self.own
+        own_levels = self.own_levels
         try:
             spec = GitIgnoreSpec.from_lines(lines)
             if of_ours := lines_by_file.get(_OURS):
@@ -361,7 +361,7 @@ class IgnoreRules:
         """Return whether a file stays at home for its name, which no `.llmopsignore` includes."""
         if not is_secret(rel):
             return False
-        return _decision(self.own, f"{rel}/" if is_folder else rel) is not False
+        return _decision(self.own_levels, f"{rel}/" if is_folder else rel) is not False
 
 
 def _decision(levels: tuple[tuple[str, GitIgnoreSpec], ...], path: str) -> bool | None:

@@ -22,7 +22,7 @@ class Listing:
     catalogue: Catalogue
     naming: Naming
     """Names computed over all runs, so that a filter changes no name."""
-    here: Naming
+    row_naming: Naming
     """Names computed over these rows: they say what differs between them."""
     chosen: tuple[Column, ...] = ()
 
@@ -36,8 +36,9 @@ class Listing:
         every: Sequence[Row] = (),
     ) -> Listing:
         """`every` are all runs of the store; without them the rows are all that there are."""
-        here = Naming(rows)
-        return cls(tuple(rows), catalogue, Naming(every) if every else here, here, chosen)
+        row_naming = Naming(rows)
+        naming = Naming(every) if every else row_naming
+        return cls(tuple(rows), catalogue, naming, row_naming, chosen)
 
     @property
     def distinctions(self) -> dict[str, str]:
@@ -64,7 +65,7 @@ class Listing:
     @cached_property
     def differing(self) -> tuple[Column, ...]:
         """The config columns whose values differ between the runs, what matters most first."""
-        return tuple(self.catalogue.columns[key] for key in self.here.differing)
+        return tuple(self.catalogue.columns[key] for key in self.row_naming.differing)
 
     def table(self) -> RunTable:
         """Return the texts, behind each run's id the name that tells it from the others."""

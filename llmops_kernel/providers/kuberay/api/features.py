@@ -16,7 +16,7 @@ _known: RefreshingCache[frozenset[str] | None] = RefreshingCache(
     refresh_after_s=600.0,
     patience_s=5.0,
     stale_s=3600.0,
-    is_doubtful=lambda found: not found,
+    is_doubtful=lambda fields: not fields,
 )
 
 

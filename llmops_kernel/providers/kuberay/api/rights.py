@@ -47,7 +47,7 @@ _reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
     refresh_after_s=300.0,
     patience_s=_PATIENCE_S,
     stale_s=3600.0,
-    is_doubtful=lambda found: len(found) < len(ALL) or not all(found.values()),
+    is_doubtful=lambda granted: len(granted) < len(ALL) or not all(granted.values()),
 )
 
 

@@ -53,7 +53,7 @@ class PodSet:
     """`head`, or the name of the worker group."""
     count: int
     spec: Obj
-    asks: Amounts = field(default_factory=dict)
+    requests: Amounts = field(default_factory=dict)
     """Requests of one pod."""
 
 
@@ -73,7 +73,7 @@ def total(podsets: Iterable[PodSet]) -> dict[str, Decimal]:
     """Return the requests of all pods together."""
     sums: dict[str, Decimal] = {}
     for podset in podsets:
-        for name, value in podset.asks.items():
+        for name, value in podset.requests.items():
             sums[name] = sums.get(name, _ZERO) + value * podset.count
     return sums
 
@@ -147,12 +147,14 @@ def _unplaced(podsets: Sequence[PodSet], nodes: Sequence[Node]) -> dict[str, int
         max_per_node = 1 if _one_per_node(podset.spec) else count
         # Identical pods fill the tightest node first, which then stays the tightest.
         for name in sorted(nodes_left, key=lambda node_name: _spare(nodes_left[node_name])):
-            if not nodes_left[name].fits(podset.asks) or why_not(podset.spec, nodes_left[name].obj):
+            if not nodes_left[name].fits(podset.requests) or why_not(
+                podset.spec, nodes_left[name].obj
+            ):
                 continue
             for _ in range(min(count, max_per_node)):
-                if not nodes_left[name].fits(podset.asks):
+                if not nodes_left[name].fits(podset.requests):
                     break
-                nodes_left[name] = nodes_left[name].minus(podset.asks)
+                nodes_left[name] = nodes_left[name].minus(podset.requests)
                 count -= 1
             if not count:
                 break
@@ -162,8 +164,8 @@ def _unplaced(podsets: Sequence[PodSet], nodes: Sequence[Node]) -> dict[str, int
 
 
 def _size(podset: PodSet) -> tuple[Decimal, Decimal]:
-    devices = sum((v for name, v in podset.asks.items() if "/" in name), _ZERO)
-    return devices, podset.asks.get("cpu", _ZERO)
+    devices = sum((v for name, v in podset.requests.items() if "/" in name), _ZERO)
+    return devices, podset.requests.get("cpu", _ZERO)
 
 
 def _spare(node: Node) -> tuple[Decimal, Decimal]:
@@ -240,7 +242,7 @@ def _quota_verdict(podsets: Sequence[PodSet], name: str, quotas: Sequence[Quota]
 def _excess(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool) -> str:
     """Return what a pod set requests that no flavor has; flavors are tried in the queue's order."""
     remaining = {
-        (quota.flavor, quota.resource): quota.most if at_most else quota.available
+        (quota.flavor, quota.resource): quota.limit if at_most else quota.available
         for quota in quotas
     }
     groups: dict[int, list[str]] = {}
@@ -250,7 +252,7 @@ def _excess(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool
             flavors.append(quota.flavor)
     covered = {quota.resource: quota.group for quota in quotas}
     for podset in podsets:
-        requested = {name: value * podset.count for name, value in podset.asks.items()}
+        requested = {name: value * podset.count for name, value in podset.requests.items()}
         foreign = [name for name in requested if "/" in name and name not in covered]
         if foreign:
             return shown(foreign[0], requested[foreign[0]])

@@ -70,7 +70,9 @@ class ClusterObservation:
     silent: tuple[str, ...] = ()
     """Parts that did not answer in time."""
 
-    found: dict[str, Waiting | None] = field(default_factory=dict, compare=False, repr=False)
+    computed_reasons: dict[str, Waiting | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """Reasons that were computed for one pod and apply to others too."""
 
     @property

@@ -99,7 +99,7 @@ class Quota:
     resource: str
     available: Decimal | None
     """Amount available now, including borrowed quota; None if no limit is visible."""
-    most: Decimal | None
+    limit: Decimal | None
     """Amount available when all others have given back."""
 
 
@@ -149,7 +149,7 @@ def _quota(
     if not has_cohort or share.borrows is not None:
         limit = share.nominal + (share.borrows or _ZERO if has_cohort else _ZERO)
         limit_of_cohort, now = min(limit_of_cohort, limit), min(now, limit - share.used)
-    return Quota(group, *key, available=max(_ZERO, now), most=limit_of_cohort)
+    return Quota(group, *key, available=max(_ZERO, now), limit=limit_of_cohort)
 
 
 def _share(queue: Obj, flavor: str, resource: str) -> _Share | None:

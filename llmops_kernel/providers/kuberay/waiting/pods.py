@@ -41,7 +41,7 @@ class _Affected:
 @dataclass(frozen=True)
 class Group:
     name: str
-    wanted: int
+    expected: int
     pods: tuple[Obj, ...]
 
 
@@ -108,7 +108,7 @@ def _count_group(
     group: Group, observation: ClusterObservation, causes: dict[Waiting, _Affected]
 ) -> None:
     causes_of_pods = [(_reason_of(pod, observation), 1) for pod in group.pods if not is_ready(pod)]
-    if (missing := group.wanted - len(group.pods)) > 0:
+    if (missing := group.expected - len(group.pods)) > 0:
         causes_of_pods.append((_missing_reason(observation, is_head=False), missing))
     for cause, count in causes_of_pods:
         if cause is not None:
@@ -132,7 +132,9 @@ def _text(cause: Waiting, affected: _Affected, observation: ClusterObservation) 
 
 def _subject(affected: _Affected, observation: ClusterObservation) -> tuple[str, bool]:
     parts = ["the head"] if affected.head else []
-    expected = {group.name: max(group.wanted, len(group.pods)) for group in groups_of(observation)}
+    expected = {
+        group.name: max(group.expected, len(group.pods)) for group in groups_of(observation)
+    }
     count = sum(affected.workers.values())
     if count:
         names = list(affected.workers)
@@ -265,4 +267,4 @@ def ready_counts(observation: ClusterObservation) -> tuple[int, int]:
     """Return the numbers of worker pods that are ready, and that are wanted."""
     groups = groups_of(observation)
     ready: Sequence[Obj] = [pod for group in groups for pod in group.pods if is_ready(pod)]
-    return len(ready), sum(group.wanted for group in groups)
+    return len(ready), sum(group.expected for group in groups)

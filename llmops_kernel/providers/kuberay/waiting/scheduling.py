@@ -145,11 +145,11 @@ def _capacity_reason(pod: Obj, message: str, observation: ClusterObservation) ->
     requested = requests_of(spec)
     placement = [spec.get(part) for part in ("nodeSelector", "affinity", "tolerations")]
     key = repr((sorted(requested.items()), placement, scaling))
-    if key not in observation.found:
-        observation.found[key] = _compute_capacity_reason(
+    if key not in observation.computed_reasons:
+        observation.computed_reasons[key] = _compute_capacity_reason(
             spec, requested, observation, observation.nodes_with_capacity, scaling
         )
-    return observation.found[key]
+    return observation.computed_reasons[key]
 
 
 def _compute_capacity_reason(

@@ -255,7 +255,7 @@ def test_borrowing_is_counted_once() -> None:
     (quota,) = quotas_of(
         share(nominal="8", used="12", cohort="c"), [share("other", "8", "2", cohort="c")]
     )
-    assert (quota.available, quota.most) == (Decimal(2), Decimal(16))
+    assert (quota.available, quota.limit) == (Decimal(2), Decimal(16))
 
 
 A, B, C = KubeScope("a", "team"), KubeScope("b", "team"), KubeScope("c", "team")
