@@ -56,7 +56,7 @@ class Follower:
         silence_s: float = SILENCE_S,
         max_cells: int | None = None,
     ) -> None:
-        """`connection` may be a function: it is called in a thread, again after each failure.
+        """Follow a run; `connection` may be a function: it is called in a thread, again on failure.
 
         `remote` says whether to read from the dashboard; the default is yes if the disk is not
         shared. `on_silence` is called by `poll` when a running run has written nothing for

@@ -143,7 +143,7 @@ class GuardThread:
         providers: Providers = registry.providers,
         period_s: float = PERIOD_S,
     ) -> None:
-        """Clusters of those `providers` that have a guard; `store` is the user's own by default."""
+        """Guard clusters of `providers` that have a guard; `store` is by default the user's."""
         self._store = store or RunStore()
         self._providers = providers
         self._period_s = period_s

@@ -182,7 +182,7 @@ class JournalMirror:
         return read_lines(b"".join(line + b"\n" for rows in refused_lines for _, line in rows))
 
     def _copy_outputs(self, client: JobsClient) -> None:
-        """Raises ClusterUnreachableError; the next call goes on where this one ended."""
+        """Copy outputs; after ClusterUnreachableError the next call continues from there."""
         if self.not_copied is None:
             try:
                 copy_outputs(client, RunFolder(self._journal.parent))
@@ -224,7 +224,7 @@ class JournalMirror:
 
 
 def _rows(data: bytes | None) -> list[Row]:
-    """Whole lines with their numbers; the last line may still be in the making."""
+    """Return whole lines with their numbers; the last line may still be incomplete."""
     lines = data or b""
     return numbered_lines(lines[: lines.rfind(b"\n") + 1])
 

@@ -48,7 +48,7 @@ class Observer:
         clock: Callable[[], float] = time.time,
         on_info: Callable[[ClusterInfo], None] = lambda _: None,
     ) -> None:
-        """`on_info` hears what the cluster reports at each check, in the thread of the check."""
+        """Observe a run; `on_info` hears what the cluster reports, in the thread of the check."""
         self._store = store
         self._run_id = store.resolve(run_id)
         self._provider = provider

@@ -78,7 +78,7 @@ class LLMOpsHandler(APIHandler):
             raise _bad_body(error) from None
 
     def reply(self, answer: Any, *, status: int = 200) -> None:
-        """`answer`: a wire model, a list of them, or plain JSON."""
+        """Reply with `answer`: a wire model, a list of them, or plain JSON."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.set_header("Cache-Control", "no-store")

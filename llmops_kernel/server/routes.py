@@ -20,7 +20,7 @@ PREFIX = "/llmops/"
 
 
 def all_routes() -> list[tuple[str, Any]]:
-    """(regular expression of the path, handler); Jupyter puts its base URL before them."""
+    """Return (regular expression of the path, handler); Jupyter puts its base URL before them."""
     tables = (
         handshake,
         live,

@@ -112,7 +112,7 @@ def rows_for(speed: Speed, *, left_s: float) -> int:
 
 
 def _scoring_s(speed: Speed, *, rows: int) -> float:
-    """Two scorings: the engine's first load is much like the start of a training."""
+    """Return the time of two scorings: the engine's first load is like the start of a training."""
     return speed.start_s + 2 * (_SUBMIT_S + rows * speed.row_s)
 
 

@@ -11,7 +11,7 @@ MAX_SHOWN_BYTES = 1024**2
 
 
 def code_of(store: RunStore, run_id: str, path: str) -> str:
-    """Text of one file of the run's workspace. Raises StoreError when it cannot be shown."""
+    """Return a file of the run's workspace as text. Raises StoreError when it cannot be shown."""
     record = store.record(run_id)
     if path not in record.files:
         raise RunNotFoundError(

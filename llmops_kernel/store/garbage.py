@@ -76,7 +76,7 @@ def sweep(store: RunStore) -> list[Garbage]:
 
 
 def clear_killed_deletes(store: RunStore) -> list[Garbage]:
-    """Finish earlier deletions; what cannot be removed stays. Return what was removed."""
+    """Finish earlier deletions, and return what was removed; what cannot be removed stays."""
     return _remove_all(killed_deletes(store.root))
 
 
@@ -90,7 +90,7 @@ def _remove_all(items: Iterable[Garbage]) -> list[Garbage]:
 
 
 def _half_runs(store: RunStore, now_s: float) -> Iterator[Garbage]:
-    """Folders of submissions that were killed before there was a record: they are no runs."""
+    """Return folders of submissions that were killed before there was a record."""
     for path in (store.root / "runs").glob("*"):
         folder = RunFolder(path)
         if path.name.startswith(".") or not path.is_dir() or folder.record.exists():

@@ -15,13 +15,13 @@ RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
 
 
 def home() -> Path:
-    """Runs and cluster records; `LLMOPS_HOME` moves it."""
+    """Return the folder of runs and cluster records; `LLMOPS_HOME` moves it."""
     configured = os.environ.get(HOME_ENV_VAR)
     return Path(configured).absolute() if configured else default_home()
 
 
 def default_home() -> Path:
-    """The home folder where `LLMOPS_HOME` names no other."""
+    """Return the home folder where `LLMOPS_HOME` names no other."""
     return Path(platformdirs.user_data_dir("llmops")).absolute()
 
 
@@ -31,7 +31,7 @@ def packages(home: Path) -> Path:
 
 
 def cache() -> Path:
-    """Converted models, measured peaks; may be deleted at any time. `LLMOPS_CACHE` moves it."""
+    """Return the folder of caches; may be deleted at any time. `LLMOPS_CACHE` moves it."""
     return Path(os.environ.get(CACHE_ENV_VAR) or platformdirs.user_cache_dir("llmops")).absolute()
 
 
@@ -43,17 +43,17 @@ class RunFolder:
 
     @property
     def record(self) -> Path:
-        """The immutable record; its presence also proves that a folder is this run's."""
+        """Return the immutable record; its presence also proves that a folder is this run's."""
         return self.root / "record.json"
 
     @property
     def attempts(self) -> Path:
-        """`attempts.jsonl`: one line an attempt, appended."""
+        """Return `attempts.jsonl`: one line per attempt, appended."""
         return self.root / "attempts.jsonl"
 
     @property
     def config(self) -> Path:
-        """The resolved training config as YAML."""
+        """Return the resolved training config as YAML."""
         return self.root / "config.yaml"
 
     @property
@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def logs(self) -> Path:
-        """`driver-<attempt>.log` once an attempt has ended."""
+        """Return `driver-<attempt>.log` once an attempt has ended."""
         return self.root / "logs"
 
 

@@ -158,7 +158,7 @@ class SourceReport(SourceRows):
 
     @property
     def num_used(self) -> int:
-        """Rows among the tokenised ones that a run trains on."""
+        """Return the number of tokenised rows that a run trains on."""
         return self.num_rows - self.num_masked
 
 

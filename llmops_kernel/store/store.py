@@ -90,7 +90,7 @@ class RunStore:
                 raise _exists(record.run_id) from None
 
     def resolve(self, ref: str) -> str:
-        """The run id behind a full id, a unique prefix, `last` or `last~1`.
+        """Return the run id behind a full id, a unique prefix, `last` or `last~1`.
 
         `last` counts the runs that lists show. Raises RunNotFoundError with near matches.
         """
@@ -198,7 +198,7 @@ class RunStore:
         self.index.put([_row_of(summary, fingerprint)])
 
     def events(self, run_id: str) -> _list[AnyEvent]:
-        """The whole journal, all streams, by time; each event once."""
+        """Return all events of the journal by time; each event once."""
         return Deduplicator().new(FolderTail(self.folder(run_id).journal).read())
 
     def view(self, run_id: str) -> TrainingView:
@@ -228,7 +228,7 @@ class RunStore:
         return self._rows(summaries=False)
 
     def children(self, run_id: str) -> _list[str]:
-        """Runs that were re-submitted from a run, newest first."""
+        """Return runs that were re-submitted from a run, newest first."""
         children = []
         for child in self.ids():
             with suppress(StoreError, RunNotFoundError):  # Broken or deleted meanwhile.
@@ -341,7 +341,7 @@ def _cached(row: IndexRow, fingerprint: str) -> RunSummary | None:
 
 
 def _fingerprint(folder: RunFolder) -> str:
-    """Sizes of all that a summary is made from: these files only ever grow."""
+    """Return the sizes of all that a summary is made from: these files only ever grow."""
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder.journal)}
     except OSError:

@@ -60,14 +60,14 @@ class LoopFigures:
 
     @property
     def ratio(self) -> float | None:
-        """Cold median / warm median; None unless both are known."""
+        """Return cold median / warm median; None unless both are known."""
         if not self.warm.median_s or self.cold.median_s is None:
             return None
         return self.cold.median_s / self.warm.median_s
 
     @property
     def phase_names(self) -> list[str]:
-        """Names of both sides' phases, in the order of the start-up."""
+        """Return names of both sides' phases, in the order of the start-up."""
         return _in_order({*self.warm.phases, *self.cold.phases})
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class LoopFigures:
 
 
 def loop_figures(measurements: Iterable[Measured]) -> LoopFigures:
-    """Medians of each kind; a phase that a run did not have took it no time."""
+    """Return medians of each kind; a phase that a run did not have took it no time."""
     runs = list(measurements)
     return LoopFigures(**{kind: _side([run for run in runs if run.kind == kind]) for kind in KINDS})
 
@@ -101,7 +101,7 @@ def _place(name: str) -> int:
 
 
 def phase_shares(view: RunView) -> dict[str, float]:
-    """Seconds of each phase from submit to first step, no instant counted twice.
+    """Return seconds of each phase from submit to first step, no instant counted twice.
 
     Where phases overlap, the later one has the time: what it waits for must be over, whatever
     another host's clock says or an end that was never reported. The shares add up to

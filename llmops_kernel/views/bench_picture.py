@@ -79,7 +79,7 @@ def _bar(axes: Axes, row: int, side: Side, *, colors: dict[str, str], longest_s:
 
 
 def _dots(axes: Axes, row: int, side: Side) -> None:
-    """Above the bar, so that they hide nothing; the median as a line through both."""
+    """Draw dots above the bar, so that they hide nothing; the median as a line through both."""
     height = row - DOTS
     axes.plot(side.runs_s, [height] * len(side.runs_s), "o", color="#333333", markersize=4)
     assert side.median_s is not None

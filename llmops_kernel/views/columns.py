@@ -61,7 +61,7 @@ def speed_of(views: Sequence[RunView]) -> Column | None:
 
 
 def speed_title(column: Column | None) -> str:
-    """`MFU, %`, `tokens per second`."""
+    """Return `MFU, %`, `tokens per second`."""
     if column is None:
         return "speed"
     return column.label.replace("/s", " per second") + (", %" if column.unit == "fraction" else "")
@@ -77,7 +77,7 @@ def row_bytes(columns: Sequence[Any]) -> int:
 
 
 def pack(rows: Sequence[Any], columns: Sequence[Column]) -> bytes:
-    """Row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
+    """Return row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
     width = len(columns)
     packed = array("f", bytes(4 * width * len(rows)))
     logged = [index for index, column in enumerate(columns) if column.is_logged]
@@ -119,7 +119,7 @@ class RowCursor:
         self._count = 0
 
     def advance(self, view: RunView) -> tuple[int, Sequence[Event]] | None:
-        """(index of the first changed row, all rows from there on), or None without changes.
+        """Return (index of the first changed row, all rows from there on), or None.
 
         A view appends to one list while it follows and makes a new one when a restart
         replaced rows, so only then the rows have to be compared.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def render_png(runs: Named) -> bytes:
-    """Loss, speed and start-up phases, one colour a run; on white."""
+    """Draw loss, speed and start-up phases, one colour per run; on white."""
     from matplotlib.figure import Figure  # 0.3 s to import
 
     height = 3.2 + 0.22 * len(runs)
@@ -74,7 +74,7 @@ def _lines(axes: Axes, runs: Named, name: str, *, scale: float = 1.0) -> bool:
 
 
 def _draw_curve(axes: Axes, runs: Named) -> None:
-    """The curve of the runs' kind: the loss of training runs, with evaluations as points."""
+    """Draw the curve of the runs' kind: the loss of training runs, evaluations as points."""
     name, label = curve_of(runs[0][1])
     has_evals = any(eval_points(view) for _, view in runs)
     style_axes(axes, f"{label} (points: evaluation)" if has_evals else label)
@@ -88,7 +88,7 @@ def _draw_curve(axes: Axes, runs: Named) -> None:
 
 
 def _draw_speed(axes: Axes, runs: Named) -> None:
-    """The first speed that each run has: two kinds of number do not share an axis."""
+    """Draw the first speed that each run has: two kinds of number do not share an axis."""
     column = speed_of([view for _, view in runs])
     style_axes(axes, speed_title(column))
     if column is not None and _lines(axes, runs, column.name, scale=speed_scale(column)):
@@ -121,7 +121,7 @@ def words_html(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") 
 
 
 def code_html(diffs: Sequence[RunDiff]) -> str:
-    """Code and environment of each run against the baseline's, folded: it may be long."""
+    """Return code and environment of each run against the baseline's, folded."""
     parts = []
     for diff in diffs:
         rest = replace(diff, config=[])
@@ -133,7 +133,7 @@ def code_html(diffs: Sequence[RunDiff]) -> str:
 
 
 def folded_html(runs: Named) -> str:
-    """Speed and start-up, folded: what is compared is rarely that."""
+    """Return speed and start-up, folded: rarely compared."""
     parts = (("Speed, memory and cost", speed_lines(runs)), ("Start-up", start_lines(runs)))
     return "".join(
         f"<details><summary>{title}</summary>{lines_html(runs, lines)}</details>"
@@ -152,7 +152,7 @@ def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str
 
 
 def matrix_words(runs: Named, diffs: Sequence[RunDiff], matrix: Matrix) -> str:
-    """Several runs in plain text: the matrix and samples; then speed, then code."""
+    """Return several runs in plain text: the matrix and samples; then speed, then code."""
     parts = [matrix_text(matrix), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
     parts += [diff.text() for each in diffs if not (diff := replace(each, config=[])).is_empty]
@@ -166,7 +166,7 @@ def bundles(
     scores: tuple[str, str] = ("", ""),
     matrix: Matrix | None = None,
 ) -> list[dict[str, Any]]:
-    """Outputs to display one after the other: what differs and results, curves, then the rest.
+    """Return outputs to display in turn: differences and results, curves, then the rest.
 
     With a `matrix`, as of three runs or more, that says what differs, and samples and code come
     behind the curves. `scores`: metrics of scorings as HTML and as text. Several outputs, because

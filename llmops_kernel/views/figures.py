@@ -17,13 +17,13 @@ def figures(view: RunView) -> tuple[FigureValue, ...]:
 
 
 def live_figures(view: RunView) -> tuple[FigureValue, ...]:
-    """The figures that the live panel and the terminal's live screen show."""
+    """Return the figures that the live panel and the terminal's live screen show."""
     figures = kind_named(view.kind).all_figures(view)
     return tuple(_value(figure, view) for figure in figures if figure.live)
 
 
 def compared_figures(view: RunView) -> tuple[FigureValue, ...]:
-    """The figures of comparisons and of the table that stays when a run has ended."""
+    """Return the figures of comparisons and of the table that stays when a run has ended."""
     figures = kind_named(view.kind).all_figures(view)
     return tuple(_value(figure, view) for figure in figures if figure.compared)
 

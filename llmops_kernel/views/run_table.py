@@ -71,7 +71,7 @@ def _figure_labels(summaries: Sequence[RunSummary]) -> list[str]:
 
 
 def progress_cell(progress: Progress | None) -> str:
-    """`40 of 225`, `1,200 rows`; steps are not named, as most runs count them."""
+    """Return `40 of 225`, `1,200 rows`; steps are not named, as most runs count them."""
     if progress is None:
         return fmt.DASH
     total = "" if progress.total is None else f" of {progress.total:,}"

@@ -22,7 +22,7 @@ MAX_ROWS = 1_500
 
 
 def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> dict[str, Any]:
-    """The run's summary, and under `panel` what the panel draws: its state and its step rows."""
+    """Return the run's summary, and under `panel` what the panel draws: state and step rows."""
     columns = columns_of(view)
     rows = thinned(view)
     panel = {
@@ -67,7 +67,7 @@ def _curve_value(view: RunView) -> Callable[[Event], float | None]:
 
 
 def without_nan(value: Any) -> Any:
-    """JSON has no NaN: a diverged loss would make the whole message unreadable."""
+    """Replace NaN, which JSON does not have: it would make the whole message unreadable."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -187,7 +187,7 @@ def html_of(difference: ScoreDifference) -> str:
 
 
 def shown_of(page: RowsPage) -> str:
-    """`rows 1 to 20 of 312: flipped`."""
+    """Return `rows 1 to 20 of 312: flipped`."""
     words = KIND_WORDS[page.kind]
     if not page.rows:
         return f"no rows: {words}"
@@ -201,13 +201,13 @@ def output_of(text: str | None, error: str) -> str:
 
 
 def metric_of(row: ComparedRow, metric: str) -> str:
-    """`1 → 0`."""
+    """Return `1 → 0`."""
     before, after = row.before_metrics.get(metric), row.after_metrics.get(metric)
     return f"{fmt.number(before)} → {fmt.number(after)}"
 
 
 def signed(number: float | None) -> str:
-    """`+0.12`, `0`, or a dash."""
+    """Return `+0.12`, `0`, or a dash."""
     if number is None or not fmt.known(number):
         return fmt.DASH
     return f"{number:+.3g}" if number else "0"

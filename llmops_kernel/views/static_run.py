@@ -47,7 +47,7 @@ _CELL = "text-align:left;padding:2px 14px 2px 0"
 
 
 def render_png(view: RunView, *, title: str = "", now_s: float | None = None) -> bytes:
-    """Loss with evaluations, speed, and the waterfall, side by side; on white, 1100 x 320 px.
+    """Draw loss with evaluations, speed, and the waterfall; on white, 1100 x 320 px.
 
     Below them the newest samples, where the run has some.
     """
@@ -144,7 +144,7 @@ def _plot(
 
 
 def draw_curve(axes: Axes, view: RunView) -> None:
-    """The kind's curve as a line (a training run's loss), evaluation losses as points."""
+    """Draw the kind's curve as a line (a training run's loss), evaluation losses as points."""
     name, label = curve_of(view)
     style_axes(axes, label)
     points, evals = points_of(view, name), eval_points(view)
@@ -159,7 +159,7 @@ def draw_curve(axes: Axes, view: RunView) -> None:
 
 
 def draw_speed(axes: Axes, view: RunView) -> None:
-    """The first speed of the kind that the run has: MFU in percent, else tokens per second."""
+    """Draw the first speed of the kind that the run has: MFU in percent, else tokens per second."""
     column = speed_of([view])
     scale = 1.0 if column is None else speed_scale(column)
     points = [] if column is None else points_of(view, column.name)
@@ -204,7 +204,7 @@ def _label_place(start: float, end: float, width_s: float) -> tuple[float, str, 
 def rows(
     view: RunView, record: RunRecord | None = None, *, title: str = ""
 ) -> list[tuple[str, str]]:
-    """The table's lines: label and value."""
+    """Return the table's lines: label and value."""
     lines = [("state", view.state.capitalize())]
     if record is not None:
         lines = [("run", called(record, title=title)), *lines]
@@ -223,7 +223,7 @@ def rows(
 
 
 def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
-    """Figures and outputs; of a failed run also what happened and what to do."""
+    """Return figures and outputs; of a failed run also what happened and what to do."""
     cells = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{escape(label)}</th>'
         f'<td style="{_CELL}">{escape(value)}</td></tr>'
@@ -233,7 +233,7 @@ def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "
 
 
 def _samples_html(view: RunView) -> str:
-    """The newest samples, every text escaped; nothing without samples."""
+    """Return the newest samples, every text escaped; nothing without samples."""
     samples = sample_table(view)
     if not samples["rows"]:
         return ""
@@ -301,7 +301,7 @@ def open_phase(view: RunView) -> str | None:
 
 
 def one_line(view: RunView, *, now_s: float | None = None) -> str:
-    """`Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
+    """Return `Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
     now_s = time.time() if now_s is None else now_s
     parts: list[Any] = [view.state.capitalize()]
     if view.state in ("QUEUED", "RESTARTING"):
@@ -329,7 +329,7 @@ def _is_known_and_short(figure: FigureValue) -> bool:
 
 
 def _short(figure: FigureValue) -> str:
-    """`loss 1.2345`; a rate carries its unit as its label: `123 tokens/s`."""
+    """Return `loss 1.2345`; a rate carries its unit as its label: `123 tokens/s`."""
     if figure.unit == "per_second":
         return f"{figure.text} {figure.label}"
     return f"{figure.label} {figure.text}"

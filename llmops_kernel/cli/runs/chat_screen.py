@@ -32,7 +32,7 @@ def watch(turn: Turn, console: Console) -> None:
 
 
 def _watch_lines(turn: Turn) -> None:
-    """Progress goes to stderr, so that a pipe gets answers alone."""
+    """Print progress to stderr, so that a pipe gets only the answers."""
     from llmops_kernel.cli.console import out
 
     last_line = ""
@@ -105,7 +105,7 @@ def _last(text: str, *, width: int, lines: int | None) -> str:
 
 
 def speed(answer: ChatAnswer) -> str:
-    """`24 tokens · 31.2 tokens/s · cut at --max-tokens`."""
+    """Return `24 tokens · 31.2 tokens/s · cut at --max-tokens`."""
     if not answer.output_tokens:
         return _FINISH.get(answer.finish, "…" if not answer.is_final else "")
     rate = answer.tokens_per_second

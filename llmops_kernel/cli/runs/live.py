@@ -146,7 +146,7 @@ def _how_started(view: RunView) -> str:
 
 
 def _state_reason(view: RunView) -> str:
-    """`Queued. Place 1 of 2 in the queue: needs 2 CPUs ...`; the other states have events."""
+    """Return `Queued. Place 1 of 2 in the queue: ...`; the other states have events."""
     return f"Queued. {queue_text(view)}" if view.state == "QUEUED" else ""
 
 

@@ -56,7 +56,7 @@ _MOST_FRAME_LINES = 12
 
 
 def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "") -> RenderableType:
-    """The live view: the waterfall until the first step, then progress and figures."""
+    """Return the live view: the waterfall until the first step, then progress and figures."""
     parts: list[RenderableType] = [headline(view, record)]
     if view.rows:
         parts += [progress_line(view, now_s=now_s), figure_line(view)]
@@ -89,7 +89,7 @@ def headline(view: RunView, record: RunRecord) -> Text:
 
 
 def phase_list(view: RunView, *, now_s: float) -> Table:
-    """Phases with their seconds; the running one ticks."""
+    """Return phases with their seconds; the running one ticks."""
     grid = Table.grid(padding=(0, 1))
     for span in split_phases(view)[0]:
         running = span.end_s is None
@@ -101,7 +101,7 @@ def phase_list(view: RunView, *, now_s: float) -> Table:
 
 
 def processes_line(view: RunView) -> list[RenderableType]:
-    """Warm or cold, and why; nothing until a process has reported."""
+    """Return warm or cold, and why; nothing until a process has reported."""
     text, warmth = processes_text(view), view.warmth
     style = "yellow" if warmth is not None and warmth.cold else "dim"
     return [Text(f"processes: {text}", style)] if text else []
@@ -117,7 +117,7 @@ def progress_line(view: RunView, *, now_s: float) -> Table:
 
 
 def figure_line(view: RunView) -> Table:
-    """The live figures side by side with the kind's curve below them."""
+    """Return the live figures side by side with the kind's curve below them."""
     grid = Table.grid(padding=(0, 2))
     # A listed figure that is unknown is shown as a dash, the other unknown ones are left out.
     figures = [f for f in live_figures(view) if f.text != fmt.DASH or f.key in _ALWAYS_SHOWN]
@@ -140,7 +140,7 @@ def last_eval(event: EvalEvent) -> Text:
 
 
 def member_lines(view: RunView) -> list[RenderableType]:
-    """Numbers of each replica, if there are several."""
+    """Return numbers of each replica, if there are several."""
     members = member_table(view)
     if len(members["rows"]) < 2:
         return []
@@ -152,7 +152,7 @@ def member_lines(view: RunView) -> list[RenderableType]:
 
 
 def samples(view: RunView, *, limit: int | None = None) -> list[RenderableType]:
-    """The newest samples, the fields of each below each other: columns of 80 would be narrow."""
+    """Return the newest samples, the fields of each below each other: columns would be narrow."""
     sample_rows = sample_table(view)
     rows = sample_rows["rows"] if limit is None else sample_rows["rows"][-limit:]
     if not rows:
@@ -168,7 +168,7 @@ def samples(view: RunView, *, limit: int | None = None) -> list[RenderableType]:
 
 
 def notes(view: RunView) -> list[RenderableType]:
-    """Restarts and the newest warnings."""
+    """Return restarts and the newest warnings."""
     lines: list[RenderableType] = [
         Text(restart_text(r.from_step, r.cause, r.failures_left), "yellow") for r in view.restarts
     ]
@@ -183,7 +183,7 @@ def notes(view: RunView) -> list[RenderableType]:
 
 
 def failure_box(event: FailureEvent, *, traceback: bool = False, hint: str = "") -> Panel:
-    """The message, where in the user's file, what to do; on request the traceback.
+    """Return the message, where in the user's file, what to do; on request the traceback.
 
     `hint` says where that is, below the lines of it that are in the user's own files.
     """
@@ -256,7 +256,7 @@ def _table(title: str) -> Table:
 
 
 def waterfall_table(view: RunView, *, now_s: float) -> Table:
-    """Phases as bars over the time since the submit."""
+    """Return phases as bars over the time since the submit."""
     spans, later = split_phases(view)
     total = fmt.seconds(view.submit_to_first_step_s)
     first = first_result(view)

@@ -55,7 +55,7 @@ class Dashboard:
     def __init__(
         self, connection: Connection, *, timeout_s: float = 2.0, transport: Any = None
     ) -> None:
-        """`transport` is httpx's, shared by many clusters at one address; default: its own."""
+        """Connect; `transport` is httpx's, shared by many clusters at one address."""
         from llmops_kernel.providers.dashboard.http import open_http
 
         options = {} if transport is None else {"transport": transport}
@@ -127,7 +127,7 @@ class Dashboard:
         return tuple(infos)
 
     def _nodes(self) -> list[dict[str, Any]] | None:
-        """Resources of each living node."""
+        """Return resources of each living node."""
         answer = self._get("/api/v0/nodes?detail=1")
         with suppress(KeyError, TypeError):
             rows = answer["data"]["result"]["result"]
@@ -188,7 +188,7 @@ class Dashboard:
 def idle_s(
     jobs: Sequence[Mapping[str, Any]], *, ready_s: float | None, now_s: float
 ) -> float | None:
-    """Seconds without any job; None while one runs and when the beginning is not known."""
+    """Return seconds without any job; None while one runs and when the beginning is not known."""
     if any(is_active(job) for job in jobs):
         return None
     ends_ms = [job.get("end_time") or job.get("start_time") or 0 for job in jobs]
@@ -343,7 +343,7 @@ def _tasks(entries: Any) -> Iterator[str]:
 
 
 def _groups(entries: Any) -> Iterator[str]:
-    """Placement groups, as Ray Train asks for its workers."""
+    """Return placement groups, as Ray Train asks for its workers."""
     for group, count in _counted(entries):
         bundles = " + ".join(_tasks(group.get("bundles")))
         if bundles:

@@ -122,8 +122,9 @@ def inherited(user: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str
 
 
 def _is_passed(name: str) -> bool:
-    """A secret must be named whole in `CREDENTIALS`: a library's prefix lets too much through,
-    such as UV_PUBLISH_TOKEN or VLLM_API_KEY.
+    """Return whether a variable is passed. A secret must be named whole in `CREDENTIALS`.
+
+    A library's prefix lets too much through, such as UV_PUBLISH_TOKEN or VLLM_API_KEY.
     """
     if _SECRET.search(name):
         return _matches(name, CREDENTIALS)

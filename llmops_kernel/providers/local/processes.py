@@ -37,7 +37,7 @@ def head_process(record: HeadRecord) -> psutil.Process | None:
 
 
 def cluster_processes(record: HeadRecord) -> list[psutil.Process]:
-    """The head and all that came of it: Ray's own, workers, drivers, what those started.
+    """Return the head and all its descendants: Ray's own, workers, drivers, their children.
 
     A process is ours by the mark in its environment. Some of Ray's dashboard processes
     overwrite theirs with a title; those are known by the head's session or parentage.

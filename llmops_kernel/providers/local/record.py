@@ -112,7 +112,7 @@ class HeadRecord(BaseModel):
 
     @property
     def _address(self) -> Path:
-        """`ray start` writes this file last, so its presence also shows that the start is over."""
+        """Return the file that `ray start` writes last: with it the start is over."""
         return self.temp_dir / "ray_current_cluster"
 
     @property
@@ -149,17 +149,17 @@ class ClusterFolder:
 
     @property
     def head_log(self) -> Path:
-        """The file with the output of `ray start` itself."""
+        """Return the file with the output of `ray start` itself."""
         return self.root / "head.log"
 
     @property
     def failed_start(self) -> Path:
-        """The file with the last lines of Ray's logs when a start failed."""
+        """Return the file with the last lines of Ray's logs when a start failed."""
         return self.root / "failed-start.log"
 
     @property
     def kept_logs(self) -> Path:
-        """Ray's logs of the last head that is gone."""
+        """Return the folder of Ray's logs of the last head that is gone."""
         return self.root / "logs"
 
     @property

@@ -32,7 +32,7 @@ _STOP_S = 60.0
 
 
 def look(record: HeadRecord, folder: ClusterFolder, *, wait_s: float = _PATIENCE_S) -> ClusterInfo:
-    """Processes first, then what a submission needs, which gets `wait_s` to answer.
+    """Check the processes, then what a submission needs, which gets `wait_s` to answer.
 
     On a busy machine it gets up to four times as long.
     """

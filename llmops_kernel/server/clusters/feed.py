@@ -122,7 +122,7 @@ class ClustersFeed:
         return error
 
     def _look_at_operations(self) -> set[str]:
-        """Names of clusters of which an operation began or ended since the last look."""
+        """Return the clusters of which an operation began or ended since the last look."""
         before = {(info.what, info.id) for info in self._running}
         self._running = [info for kind in KINDS for info in self._operations.running(kind)]
         now = {(info.what, info.id) for info in self._running}

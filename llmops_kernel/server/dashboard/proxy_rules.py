@@ -59,7 +59,7 @@ class ProxyRefusal(LLMOpsError):
 
 
 def target_path(path: str, query: str) -> str:
-    """Path and query for Ray. `path` is as it came, still encoded, relative to the dashboard.
+    """Return path and query for Ray. `path` is still encoded, relative to the dashboard.
 
     Raises ProxyRefusal for whatever could mean another path than it seems to.
     """

@@ -60,7 +60,7 @@ class Feed(Protocol):
         """
 
     def close(self) -> None:
-        """Nobody is subscribed any more."""
+        """Release resources: nobody is subscribed any more."""
 
 
 LINGER_S = 15.0

@@ -56,7 +56,7 @@ class Operations:
             return self._known.get(operation_id)
 
     def list(self) -> list[OperationInfo]:
-        """Newest first."""
+        """Return the operations, newest first."""
         with self._lock:
             return list(reversed(self._known.values()))
 

@@ -36,21 +36,21 @@ class _TableHandler(LLMOpsHandler):
 class TableHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """A window of the lines; changes nothing."""
+        """Reply with a window of the lines; changes nothing."""
         self.reply(await self.run(answer, self.live, self.body(RunTableQuery)))
 
 
 class ParallelCoordinatesHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """Parallel coordinates of the same question; changes nothing."""
+        """Reply with parallel coordinates of the same query; changes nothing."""
         self.reply(await self.run(parallel_coordinates, self.live, self.body(RunTableQuery)))
 
 
 class IdsHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """The ids of the runs that match, to select all of them; changes nothing."""
+        """Reply with the ids of the runs that match, to select all of them; changes nothing."""
         self.reply(await self.run(self._ids, self.body(RunTableQuery)))
 
     def _ids(self, body: RunTableQuery) -> RunIds:

@@ -119,7 +119,7 @@ class Watched:
 
     @property
     def view(self) -> RunView:
-        """The run's view; the journal is read on first use."""
+        """Return the run's view; the journal is read on first use."""
         return self._followed().view
 
     @property
@@ -128,13 +128,13 @@ class Watched:
 
     @property
     def generation(self) -> str:
-        """Identifies the rows: those of one generation only grow, another one has other rows."""
+        """Return an id of the rows: those of one generation only grow."""
         number = "kept" if self._kept is not None else self._packed.generation
         return f"{self._name}-{number}"
 
     @property
     def columns(self) -> list[dict[str, str]]:
-        """The columns of the rows, as the browser reads them."""
+        """Return the columns of the rows, as the browser reads them."""
         if self._kept is not None:
             columns: list[dict[str, str]] = self._kept.panel["columns"]
             return columns
@@ -205,7 +205,7 @@ class Watched:
                 self._keep(fingerprint)
 
     def _keep(self, fingerprint: str) -> None:
-        """Once, when its end is read; `fingerprint` is from before that."""
+        """Cache the panel once its end is read; `fingerprint` is from before that."""
         if self._store.fingerprint(self.run.id) == fingerprint:
             panel, rows = self.panel(time.time()), self._packed.rows()
             cached_panel = CachedPanel(
@@ -237,7 +237,7 @@ class Followers:
         max_cells: int = MAX_CELLS,
         live_cells: int | None = None,
     ) -> None:
-        """Panels of ended runs with `min_rows` are kept; a view has at most `max_cells` numbers.
+        """Cache panels of ended runs from `min_rows` on; a view has at most `max_cells` numbers.
 
         Of a run that has not ended at most `live_cells`: for users of many runs who show no rows.
         """

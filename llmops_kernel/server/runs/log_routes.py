@@ -31,7 +31,7 @@ class LogRequest(LLMOpsHandler):
 class LogHandler(LogRequest):
     @protected
     async def get(self, run_id: str) -> None:
-        """`offset`: from that line on; `before`: up to that line; neither: the end."""
+        """Reply with lines; `offset`: from that line on; `before`: up to it; neither: the end."""
         log = await self.log_of(run_id)
         limit = self.query_int("limit", WINDOW_BYTES)
         offset, before = self.query_int("offset", -1), self.query_int("before", -1)

@@ -81,13 +81,13 @@ class RunRows:
             self._name(every)
 
     def rows(self, *, hidden: bool = True) -> list[RunRow]:
-        """Newest first; `hidden` includes runs of benchmarks and self-tests."""
+        """Return the rows, newest first; `hidden` includes runs of benchmarks and self-tests."""
         with self._lock:
             rows = [entry.row for entry in self._known.values() if hidden or not entry.row.hidden]
         return sorted(rows, key=lambda row: (row.created_s, row.run_id), reverse=True)
 
     def known_ids(self) -> frozenset[str]:
-        """The runs whose rows are kept up to date: none while nobody uses the rows."""
+        """Return the runs whose rows are kept up to date: none while nobody uses the rows."""
         with self._lock:
             return frozenset(self._known) if self._users else frozenset()
 
@@ -97,7 +97,7 @@ class RunRows:
         return self._differs.get(run_id, "")
 
     def since(self, version: int) -> tuple[list[RunRow], list[str], int]:
-        """Rows that changed after `version`, ids that went, and the version now."""
+        """Return rows that changed after `version`, ids that went, and the version now."""
         with self._lock:
             changed = [entry.row for entry in self._known.values() if entry.version > version]
             removed = [
@@ -246,7 +246,7 @@ def _notes(notes: RunNotes) -> dict[str, str | bool]:
 
 
 def _stamp(folder: RunFolder) -> Stamp:
-    """Changes when an ended run is tried again (a new stream) or gets other notes."""
+    """Return a stamp that changes when an ended run is tried again or gets other notes."""
     return tuple(_changed_ns(path) for path in (folder.journal, folder.attempts, folder.notes))
 
 

@@ -40,7 +40,7 @@ class ScoresRequest(LLMOpsHandler):
 class ScoresHandler(ScoresRequest):
     @protected
     async def get(self) -> None:
-        """`runs=a,b`: metrics, counts of rows and stability."""
+        """Reply with metrics, counts of rows and stability of `runs=a,b`."""
         self.reply(await self.ask(self._comparison, self.refs()))
 
     def _comparison(self, refs: Sequence[str]) -> ScoreComparison:
@@ -51,7 +51,7 @@ class ScoresHandler(ScoresRequest):
 class ScoredRowsHandler(ScoresRequest):
     @protected
     async def get(self) -> None:
-        """`kind`, `metric` (what is better), `offset`, `limit` (at most 200)."""
+        """Reply with rows; `kind`, `metric` (what is better), `offset`, `limit` (at most 200)."""
         kind, limit = self.query("kind", "all"), self.query_int("limit", 50)
         if kind not in ROW_KINDS:
             raise RequestError(f"kind={kind!r} is not one of {', '.join(ROW_KINDS)}", status=422)

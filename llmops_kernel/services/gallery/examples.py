@@ -105,7 +105,7 @@ class Example:
 
     @property
     def ending(self) -> str:
-        """`.train.yaml`: what the name of its config must end with."""
+        """Return `.train.yaml`: the ending that the name of its config must have."""
         return "".join(PurePosixPath(self.config).suffixes)
 
 

@@ -294,15 +294,15 @@ def _named(names: str, values: list[Any]) -> dict[str, Value]:
 
 @lru_cache(maxsize=2_000)
 def _split(names: str) -> tuple[str, ...]:
-    """Names repeat from run to run: each is in memory once."""
+    """Return the names, each in memory once: they repeat from run to run."""
     return tuple(map(sys.intern, names.split("\n"))) if names else ()
 
 
-def _shared_value(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 _SHARE: defaultdict[type, Callable[[Any], Value]] = defaultdict(
-    lambda: _shared_value, {str: sys.intern, list: tuple}
+    lambda: _unchanged, {str: sys.intern, list: tuple}
 )
 """Shares equal values: texts repeat from run to run as well."""

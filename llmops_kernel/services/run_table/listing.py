@@ -165,7 +165,7 @@ def _one_type(column: list[Value]) -> list[object]:
 
 
 def _clean(value: object) -> object:
-    """Half of a surrogate pair, as in a broken file name, is no UTF-8."""
+    """Replace half of a surrogate pair, as in a broken file name: it is no UTF-8."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 

@@ -84,7 +84,7 @@ def _only_one(folder: Path, report: Progress) -> Iterator[None]:
 
 
 def _make(folder: Path, report: Progress) -> None:
-    """An interrupted one has no file MADE, and is made again from the start."""
+    """Make the environment; an interrupted one has no file MADE, and is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     log = folder.with_suffix(".log")
     log.unlink(missing_ok=True)

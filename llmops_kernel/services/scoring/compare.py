@@ -71,7 +71,7 @@ class OutputComparison:
 
     @cached_property
     def difference(self) -> ScoreDifference:
-        """Metrics of both, counts of rows, and stability of the outputs."""
+        """Return metrics of both, counts of rows, and stability of the outputs."""
         before, after = self.outputs
         return ScoreDifference(
             before=before.name,
@@ -106,7 +106,7 @@ class OutputComparison:
 
     @cached_property
     def metric(self) -> str | None:
-        """The metric that says what is better, unless another is named."""
+        """Return the metric that says what is better, unless another is named."""
         comparable = [name for name in self.metric_names if better_of(name)]
         first = (name for name in PREFERRED if name in comparable)
         return next(first, comparable[0] if comparable else None)
@@ -326,7 +326,7 @@ def of_tables(
 
 
 def _perplexities(sums: Floats) -> Floats:
-    """[n, 4] sums -> [n, 2] perplexities."""
+    """Return [n, 2] perplexities of [n, 4] sums."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         return np.exp(-sums[:, [0, 2]] / sums[:, [1, 3]])
 
@@ -430,7 +430,7 @@ def _number(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    """A chat and other nested values as JSON."""
+    """Return a chat and other nested values as JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)

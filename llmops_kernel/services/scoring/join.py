@@ -147,7 +147,7 @@ def _concatenated(parts: list[tuple[Any, ...]], metrics: tuple[str, ...]) -> Sid
 
 
 def _keys(column: Any) -> Any:
-    """Numbers stay numbers, which need less memory; all else, and null, becomes objects."""
+    """Return keys: numbers stay numbers, which need less memory; all else are objects."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) and not column.null_count:

@@ -44,7 +44,7 @@ class FileChange:
 
     @property
     def counts(self) -> str:
-        """`+3 -1`, the lines of the difference; empty where the text is not compared."""
+        """Return `+3 -1`, the lines of the difference; empty where the text is not compared."""
         added, removed = _count(self.unified_diff, "+"), _count(self.unified_diff, "-")
         if not (added or removed) or "\n... and " in self.unified_diff:
             return ""

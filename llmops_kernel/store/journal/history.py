@@ -144,7 +144,7 @@ class History:
 
 
 def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) -> History:
-    """Lay the generations over each other, oldest first.
+    """Overlay the generations, oldest first.
 
     A newer group replaces all from its first step on; a restart removes what its attempt did
     after the checkpoint even before the new group has reported anything. Where that leaves no

@@ -124,12 +124,12 @@ class JournalWriter:
 
     @property
     def paths(self) -> list[Path]:
-        """Its file in each folder."""
+        """Return its file in each folder."""
         return [file.path for file in self._files]
 
     @property
     def num_waiting(self) -> int:
-        """Lines that no folder has taken yet; more than 0 means that every disk refuses."""
+        """Return the number of lines that no folder has taken; above 0, every disk refuses."""
         return min((len(file.pending) for file in self._files), default=0)
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def read_lines(data: bytes) -> list[AnyEvent]:
 
 
 def numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
-    """(sequence number, line) of each whole line that is an event; the others are left out.
+    """Return (sequence number, line) of each whole line that is an event; the others are left out.
 
     For those who copy lines. A step's number is read without parsing its line.
     """
@@ -250,7 +250,7 @@ class FolderTail:
     """Reads what was appended to any stream of a journal folder since the last call."""
 
     def __init__(self, folder: Path, offsets: Mapping[str, int] | None = None) -> None:
-        """`offsets` by name of a file: so much of it was read before."""
+        """Read a folder; `offsets` by file name: so much of it was read before."""
         self._folder = folder
         self._tails = {
             folder / name: StreamTail(folder / name, offset=offset)
@@ -258,7 +258,7 @@ class FolderTail:
         }
 
     def read(self, most_bytes: int | None = None) -> list[AnyEvent]:
-        """New events of all streams, by time; each line of a file exactly once.
+        """Return new events of all streams, by time; each line of a file exactly once.
 
         With `most_bytes` so much of each stream; `is_behind` says whether there is more.
         """
@@ -307,7 +307,7 @@ class Deduplicator:
         return unseen
 
     def gaps(self) -> dict[str, list[int]]:
-        """Sequence numbers still missing below the highest seen, by stream; empty is whole."""
+        """Return the sequence numbers that are missing below the highest seen, by stream."""
         missing = {s: sorted(set(range(1, max(seqs) + 1)) - seqs) for s, seqs in self._seen.items()}
         return {stream: numbers for stream, numbers in missing.items() if numbers}
 
@@ -376,7 +376,7 @@ class AppendFile:
         return self._fd >= 0 and os.fstat(self._fd).st_size != self._end
 
     def read_end(self, parse: Callable[[bytes], list[AnyEvent]]) -> tuple[int, float]:
-        """Sequence number and time of the last event in the file; 0 when there is none."""
+        """Return sequence number and time of the last event in the file; 0 when there is none."""
         if self._fd < 0:
             return 0, 0.0
         self._end = os.fstat(self._fd).st_size

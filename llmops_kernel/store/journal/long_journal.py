@@ -90,7 +90,7 @@ class LongJournal:
 
     @property
     def _cells(self) -> int:
-        """A reader that shows no rows needs few; but what is kept of a long journal is for all."""
+        """Return the number of cells: a reader without rows needs few, but the cache is for all."""
         return self._max_cells if self.num_bytes < self._keep_bytes else self._long_cells
 
     @property
@@ -103,7 +103,7 @@ class LongJournal:
         return 0 if self._tail is None else sum(self._tail.offsets.values())
 
     def _keep_sometimes(self) -> None:
-        """Writing what is kept takes longer than reading a little more of the journal."""
+        """Cache the view now and then: writing takes longer than reading a little more."""
         fresh = self.num_bytes - self._kept_bytes
         if fresh >= self._keep_bytes and fresh >= self._kept_bytes // 8:
             self.keep()

@@ -143,7 +143,7 @@ class Warmth:
 
     @property
     def short(self) -> str:
-        """`warm`, `cold`, or `2 warm, 1 cold`."""
+        """Return `warm`, `cold`, or `2 warm, 1 cold`."""
         return _short(self.warm, self.cold)
 
 

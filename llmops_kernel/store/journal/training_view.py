@@ -173,7 +173,7 @@ class TrainingView(RunView):
 
     @property
     def logged(self) -> tuple[str, ...]:
-        """Names of the further numbers of all steps, such as those of `track.log`."""
+        """Return names of the further numbers of all steps, such as those of `track.log`."""
         return tuple(self._folded().logged)
 
     @property
@@ -199,7 +199,7 @@ class TrainingView(RunView):
 
     @property
     def skipped_rows(self) -> int:
-        """Rows of the training data that were left out, without what a restart has undone."""
+        """Return how many rows of training data were skipped, without what a restart has undone."""
         before = self.start.num_skipped if self.start else 0
         firsts = [(key, generation.first_step) for key, generation in self._generations.items()]
         return before + sum(
@@ -256,7 +256,7 @@ class TrainingView(RunView):
 
     @property
     def progress(self) -> Progress | None:
-        """Steps done; a resumed attempt begins at its checkpoint. None before any report."""
+        """Return steps done; a resumed attempt begins at its checkpoint. None before any report."""
         start, steps = self.start, self.steps
         if start is None and not steps:
             return super().progress
@@ -269,7 +269,7 @@ class TrainingView(RunView):
         return self._folded().is_outdated or super().is_outdated
 
     def time_left(self, now_s: float) -> TimeLeft | None:
-        """Steps at the recent pace, evaluations and saves as long as they took so far.
+        """Return the time of steps at the recent pace, and of evaluations and saves.
 
         None unless steps are being made.
         """
@@ -319,7 +319,7 @@ class TrainingView(RunView):
 
     @property
     def step_time_s(self) -> float | None:
-        """Median of the last 10 steps without a worker group's first; at the end the mean of all.
+        """Return the median of the last 10 steps, without first ones; at the end the mean of all.
 
         So are rates and utilizations, at the end by the totals of the run.
         """
@@ -358,12 +358,12 @@ class TrainingView(RunView):
 
     @property
     def loss(self) -> float | None:
-        """The loss of the last step that reported one; NaN when that step diverged."""
+        """Return the loss of the last step that reported one; NaN when that step diverged."""
         return self._folded().loss
 
     @property
     def nan_since(self) -> int | None:
-        """First step of the newest unbroken stretch of NaN or infinite losses, else None."""
+        """Return the first step of the newest stretch of NaN or infinite losses, else None."""
         return self._folded().nan_since
 
     @property
@@ -372,7 +372,7 @@ class TrainingView(RunView):
 
     @property
     def submit_to_first_step_s(self) -> float | None:
-        """Seconds from the newest attempt's first phase at the client to its first step."""
+        """Return seconds from the newest attempt's first phase at the client to its first step."""
         begins = [e.time_s for e in self._phase_events(self.attempt) if e.name in SUBMIT_PHASES]
         ends = [
             generation.first_done_s
@@ -388,7 +388,7 @@ class TrainingView(RunView):
 
     @property
     def best_metrics(self) -> dict[str, float]:
-        """Best value of each evaluation metric: lowest of losses and errors, else highest."""
+        """Return the best value of each metric: lowest of losses and errors, else highest."""
         best: dict[str, float] = {}
         for event in self.evals:
             for name, value in event.metrics.items():

@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """0..1; None while the total is unknown."""
+        """Return the progress as 0..1; None while the total is unknown."""
         if not self.total or self.total < 0:
             return None
         return min(1.0, max(0.0, self.done / self.total))
@@ -170,14 +170,14 @@ class RunView:
 
     @property
     def sampled(self) -> EvalEvent | None:
-        """The newest report with samples; None before there is one."""
+        """Return the newest report with samples; None before there is one."""
         return next(
             (evaluation for evaluation in reversed(self.evaluations) if evaluation.samples), None
         )
 
     @property
     def members(self) -> dict[str, dict[str, float]]:
-        """The newest numbers of each member of the newest attempt; empty without members."""
+        """Return the newest numbers of each member of the newest attempt; empty without members."""
         reported = (e for e in reversed(self._of(ProgressEvent)) if e.attempt == self.attempt)
         return next((evaluation.members for evaluation in reported if evaluation.members), {})
 
@@ -215,7 +215,7 @@ class RunView:
 
     @property
     def restarting(self) -> RestartEvent | None:
-        """The restart that has not led to a new worker group yet; None for most of the time."""
+        """Return the restart that has not led to a new worker group yet, if there is one."""
         return None
 
     @property
@@ -250,7 +250,7 @@ class RunView:
         return [event for event in self._of(PhaseEvent) if event.attempt == attempt]
 
     def phases(self, attempt: int | None = None) -> list[PhaseSpan]:
-        """The waterfall of one attempt (default the newest), by begin time."""
+        """Return the waterfall of one attempt (default the newest), by begin time."""
         attempt = self.attempt if attempt is None else attempt
         if attempt not in self._spans:
             self._spans[attempt] = self._phases(attempt)
@@ -272,9 +272,7 @@ class RunView:
 
     @property
     def stride(self) -> int:
-        """So many steps at most stand behind two rows: their lowest and highest numbers; 1: all
-        rows are there.
-        """
+        """Return how many steps two rows stand for at most, by their extremes; 1: no thinning."""
         return 1
 
     def thin(self, *, max_cells: int) -> bool:
@@ -313,7 +311,7 @@ class RunView:
 
     @property
     def reported_by(self) -> int | None:
-        """The attempt that the shown progress comes from; a new one reports nothing at first."""
+        """Return the attempt of the shown progress; a new one reports nothing at first."""
         rows = self.rows
         return rows[-1].attempt if rows else None
 
@@ -328,13 +326,13 @@ class RunView:
         return None
 
     def eta_s(self, now_s: float) -> float | None:
-        """Seconds of `time_left`, whether or not they are all."""
+        """Return seconds of `time_left`, whether or not they are all."""
         left = self.time_left(now_s)
         return None if left is None else left.seconds
 
     @property
     def submit_to_first_step_s(self) -> float | None:
-        """Seconds from submit to the first step of the newest attempt; None without steps."""
+        """Return the seconds from submit to the newest attempt's first step; None without steps."""
         return None
 
     @property

@@ -74,8 +74,9 @@ class WholeRun:
     def __init__(
         self, parts: Mapping[str, Sequence[StepEvent]], *, rates: Mapping[str, float]
     ) -> None:
-        """`parts`: the steps that count, by the stream of their worker group; `rates`: the peak of
-        all devices of each group, by which utilizations of unlike groups are weighed.
+        """Sum up `parts`, the steps that count, by the stream of their worker group.
+
+        `rates` is the peak of all devices of each group, by which utilizations are weighed.
         """
         self._sums = {stream: sums_of(steps) for stream, steps in parts.items()}
         self._rates = rates
@@ -145,7 +146,7 @@ class Repeated:
 
     @property
     def usual_s(self) -> float | None:
-        """Median of the last times; None before the first."""
+        """Return the median of the last times; None before the first."""
         return median(self.took_s[-_RECENT:]) if self.took_s else None
 
     def left(self, last: int, total: int) -> TimeLeft:

@@ -31,7 +31,7 @@ def scan(
     budget_s: float = 1.5,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Found:
-    """Lines with a hit from offset `start` on, at most one hit per line.
+    """Return lines with a hit from offset `start` on, at most one hit per line.
 
     `matches`: (offset of the line, of the line after it, its first 500 bytes). `next`: the offset
     to continue from when the limit or the time was reached, None at the end (or beginning).
@@ -75,7 +75,7 @@ def _hits(chunk: bytes, find: Find) -> Iterator[tuple[int, int]]:
 
 
 def _after(file: BinaryIO, position: int, length: int, size: int) -> tuple[int, bytes]:
-    """Whole lines from `position` on; a line longer than a chunk is cut."""
+    """Return whole lines from `position` on; a line longer than a chunk is cut."""
     file.seek(position)
     chunk = file.read(length)
     if position + len(chunk) < size:
@@ -84,7 +84,7 @@ def _after(file: BinaryIO, position: int, length: int, size: int) -> tuple[int, 
 
 
 def _before(file: BinaryIO, position: int, chunk_bytes: int) -> tuple[int, bytes]:
-    """Whole lines up to `position`."""
+    """Return whole lines up to `position`."""
     base = max(0, position - chunk_bytes)
     file.seek(base)
     chunk = file.read(position - base)

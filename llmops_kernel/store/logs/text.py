@@ -98,7 +98,7 @@ class LogText:
         return self.window(max(0, self.size - limit), limit + 2 * _BLOCK_BYTES)
 
     def tail(self, lines: int) -> str:
-        """The last lines, of at most 32 MiB."""
+        """Return the last lines, of at most 32 MiB."""
         with self._open() as file:
             end = _size_of(file)
             blocks: list[bytes] = []
@@ -131,7 +131,7 @@ class LogText:
         limit: int = 100,
         budget_s: float = SEARCH_S,
     ) -> Matches:
-        """Lines with a hit, from the line at `start` on or, backwards, before it.
+        """Return lines with a hit, from the line at `start` on or, backwards, before it.
 
         Raises ConfigError for a pattern that cannot be read or takes too long.
         """

@@ -90,7 +90,7 @@ class Copy:
     """A copy in the making, in a folder of its own; `finish` puts it in place as a whole."""
 
     def __init__(self, event: OutputEvent, folder: RunFolder) -> None:
-        """Raises StoreError for names and sizes that no run of ours announces."""
+        """Prepare a copy. Raises StoreError for names and sizes that no run of ours announces."""
         self.event, self.target = event, target_of(event, folder)
         self._making = folder.root / f".{self.target.name}.{event.attempt}.part"
         _check(event.files)

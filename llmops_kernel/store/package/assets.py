@@ -29,12 +29,12 @@ class Assets(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def folder(self) -> str:
-        """The one folder at the top of the assets package."""
+        """Return the one folder at the top of the assets package."""
         return f"llmops_assets_{self.hash}" if self.hash else ""
 
 
 def link_assets(workspace: Path, *, search: Sequence[str] | None = None) -> list[str]:
-    """Lay the data files into the unpacked code, as links, so that it looks as at home.
+    """Link the data files into the unpacked code, so that it looks as in the workspace.
 
     `search` are the folders to find the assets in, default `sys.path`, where Ray puts its
     `py_modules`. Any number of workers of one node may do this at once. Returns the paths

@@ -102,7 +102,7 @@ def build(workspace: Workspace, cache: Path) -> Packages:
 
 
 def split(workspace: Workspace) -> tuple[list[str], list[str]]:
-    """Paths of the code package and of the assets package."""
+    """Return the paths of the code package and of the assets package."""
     code = [rel for rel, entry in workspace.files.items() if _is_code(rel, entry)]
     return code, sorted(workspace.files.keys() - set(code))
 
@@ -133,7 +133,7 @@ def _text(text: str) -> _Member:
 
 
 def library(cache: Path) -> Package:
-    """Package this library.
+    """Return a package of this library.
 
     A file of an editable install may be saved meanwhile: the newer one is used.
     """

@@ -50,7 +50,7 @@ class Workspace:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Relative path -> content hash, as the run record keeps them."""
+        """Return content hashes by relative path, as the run record keeps them."""
         return {rel: entry.sha256_16 for rel, entry in self.files.items()}
 
     @property
@@ -334,7 +334,7 @@ class IgnoreRules:
         return cls((("", GitIgnoreSpec.from_lines(DEFAULT_EXCLUDES)),))
 
     def inside(self, folder: Path, *, rel: str, names: Collection[str]) -> IgnoreRules:
-        """The rules inside `folder`; `rel` is its path in the workspace, `names` what it holds."""
+        """Return the rules inside `folder`; `rel` is its path in the workspace."""
         lines_by_file = {name: _lines(folder / name) for name in IGNORE_FILES if name in names}
         lines = [line for of_file in lines_by_file.values() for line in of_file]
         if not lines:

@@ -141,7 +141,7 @@ _NO_SETTING = frozenset({"cluster"})
 
 
 def _text(value: Value) -> str:
-    """A text is not cut here: what differs may be in its middle."""
+    """Return a text uncut: what differs may be in its middle."""
     if isinstance(value, str):
         return value
     return ", ".join(value) or "none" if isinstance(value, tuple) else value_text(value)
@@ -211,7 +211,7 @@ def _mean(
     *,
     base: tuple[int, ...],
 ) -> Line:
-    """The line of a setting. It is compared with the mean of the baseline's setting.
+    """Return the line of a setting, compared with the mean of the baseline's setting.
 
     Figures of a run that has not ended well, or not yet, are of another step: they are left out.
     """

@@ -59,12 +59,12 @@ def start_lines(runs: Named) -> Lines:
 
 
 def table(runs: Named) -> Lines:
-    """Heads, then every line."""
+    """Return heads, then every line."""
     return [heads(runs), *result_lines(runs), *speed_lines(runs), *start_lines(runs)]
 
 
 def _figure_lines(views: Sequence[RunView], group: FigureGroup) -> Lines:
-    """A line a figure that at least one run's kind has; a dash for a run without it."""
+    """Return a line a figure that at least one run's kind has; a dash for a run without it."""
     columns = [
         {
             figure.label: figure.text
@@ -78,7 +78,7 @@ def _figure_lines(views: Sequence[RunView], group: FigureGroup) -> Lines:
 
 
 def phase_seconds(view: RunView) -> dict[str, float]:
-    """Finished start-up phases, those of one name added up."""
+    """Return the seconds of finished start-up phases, those of one name added up."""
     seconds: dict[str, float] = {}
     for span in split_phases(view)[0]:
         if span.duration_s is not None:
@@ -95,7 +95,7 @@ def phase_names(runs: Named) -> list[str]:
 
 
 def lines_html(runs: Named, lines: Lines) -> str:
-    """A table; the runs' names carry the colours of the picture."""
+    """Return a table; the runs' names carry the colours of the picture."""
     body = "".join(
         f'<tr><td style="{CELL};opacity:.75">{escape(label)}</td>'
         + "".join(f'<td style="{CELL}">{escape(cell)}</td>' for cell in cells)
@@ -115,7 +115,7 @@ def heads_html(runs: Named) -> str:
 
 
 def lines_text(runs: Named, lines: Lines) -> str:
-    """The table in plain text."""
+    """Return the table in plain text."""
     every = [heads(runs), *lines]
     widths = [max(len(line[i]) for line in every) for i in range(len(every[0]))]
     return "\n".join(
@@ -156,7 +156,7 @@ def answer_text(answer: dict[str, Any] | None, *, mark: tuple[str, str] = ("{+",
 
 
 def _marked(text: str, begin: str, end: str) -> str:
-    """White space stays outside of the marks."""
+    """Mark a text, but not the white space around it."""
     inner = text.strip()
     if not inner:
         return text

@@ -239,7 +239,7 @@ def leaks_fact(leaks: Leaks, report: SourceRows, training: str) -> Fact:
 
 
 def of_rows(report: SourceRows, read: int | None = None) -> str:
-    """`762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`.
+    """Return `762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`.
 
     `read`: how many were looked at; None: as many as were tokenised.
     """
@@ -349,7 +349,7 @@ def _is_untrainable(source: CheckedSource) -> bool:
 
 
 def _read(source: CheckedSource) -> str:
-    """`800 of 12,000 rows of a.jsonl (from all over the file) were read and tokenised`."""
+    """Return `800 of 12,000 rows of a.jsonl (from all over the file) were read and tokenised`."""
     rows = source.rows
     is_tokenised = isinstance(rows, SourceReport)
     rows_read = of_rows(rows)

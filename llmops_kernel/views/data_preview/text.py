@@ -127,7 +127,7 @@ def _marked(pieces: Sequence[Piece]) -> Iterator[str]:
 
 
 def row_head(row: ShownRow) -> str:
-    """`row 17: chat, 63 tokens, 21 of them count for the loss`."""
+    """Return `row 17: chat, 63 tokens, 21 of them count for the loss`."""
     name = row.where or ("a row" if row.number is None else f"row {row.number:,}")
     cut = sum(len(piece.ids) for piece in row.pieces if piece.kind == "cut")
     tokens = "1 token" if row.num_tokens == 1 else f"{row.num_tokens:,} tokens"

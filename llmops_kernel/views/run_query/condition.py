@@ -58,7 +58,7 @@ def every(parts: Sequence[Callable[[R], Operand]]) -> Callable[[R], Operand]:
 
 
 def all_of(values: Iterable[Operand]) -> bool | None:
-    """`and`: false if one is, else unknown if one is."""
+    """Return `and`: false if one is, else unknown if one is."""
     result: bool | None = True
     for value in values:
         fact = truth(value)
@@ -70,7 +70,7 @@ def all_of(values: Iterable[Operand]) -> bool | None:
 
 
 def any_of(values: Iterable[Operand]) -> bool | None:
-    """`or`: true if one is, else unknown if one is."""
+    """Return `or`: true if one is, else unknown if one is."""
     result: bool | None = False
     for value in values:
         fact = truth(value)
@@ -106,7 +106,7 @@ def is_number(value: Operand) -> bool:
 
 
 def equal(left: Operand, right: Operand) -> bool | None:
-    """Texts are equal whatever their case: lists show states and names in more than one."""
+    """Return whether two values are equal; texts whatever their case, as lists show several."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -137,7 +137,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand]
 
 
 def within(left: Operand, right: Operand) -> bool | None:
-    """`'lora' in name`, `'best' in tags`, `method.r in (8, 16)`."""
+    """Return membership: `'lora' in name`, `'best' in tags`, `method.r in (8, 16)`."""
     if left is None or right is None:
         return None
     if isinstance(right, str):
@@ -152,12 +152,12 @@ def without(left: Operand, right: Operand) -> bool | None:
 
 
 def is_unknown(left: Operand, right: Operand) -> bool:
-    """`x == none`."""
+    """Return whether `x == none`."""
     return left is None and right is None
 
 
 def is_known(left: Operand, right: Operand) -> bool:
-    """`x != none`."""
+    """Return whether `x != none`."""
     return not is_unknown(left, right)
 
 

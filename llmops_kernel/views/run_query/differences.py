@@ -123,7 +123,7 @@ def _absent(rows: Sequence[Row], present: int) -> set[object]:
 
 
 def _marked(value: Value) -> object:
-    """`True` and `1` are two values; `1` and `1.0` are one."""
+    """Return a key by which `True` and `1` differ, and `1` and `1.0` do not."""
     return (bool, value) if isinstance(value, bool) else value
 
 
@@ -218,7 +218,7 @@ class Naming:
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
-        """Keys of the config columns whose values differ, what matters most first."""
+        """Return keys of the config columns whose values differ, what matters most first."""
         return tuple(each.key for each in differences(self._rows))
 
     @property
@@ -327,7 +327,7 @@ def _beside(rows: Sequence[Row]) -> list[Difference]:
 
 
 def _tails(texts: Iterable[str]) -> dict[str, str]:
-    """`data/menu-train.jsonl` -> `menu-train.jsonl` unless another text ends like it."""
+    """Shorten `data/menu-train.jsonl` to `menu-train.jsonl` unless another text ends like it."""
     tails = {text: text.rstrip("/").rsplit("/", 1)[-1] or text for text in texts}
     counts = Counter(tails.values())
     return {text: _cut(tail if counts[tail] == 1 else text) for text, tail in tails.items()}
@@ -339,7 +339,7 @@ def _cut(text: str) -> str:
 
 
 def value_text(value: Value) -> str:
-    """`2e-3`, `16`, `true`, `q_proj, v_proj`; a dash for an unknown value."""
+    """Return `2e-3`, `16`, `true`, `q_proj, v_proj`; a dash for an unknown value."""
     if value is None:
         return _MISSING
     if isinstance(value, bool):
@@ -352,7 +352,7 @@ def value_text(value: Value) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number as one writes it: `2e-3`, `0.5`, `1.5e-4`, `1e6`; never rounded to another one."""
+    """Return a number as one writes it: `2e-3`, `0.5`, `1.5e-4`, `1e6`; never rounded."""
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     if value != 0 and (abs(value) < 0.01 or abs(value) >= 1e6):

@@ -35,7 +35,7 @@ class Listing:
         *,
         every: Sequence[Row] = (),
     ) -> Listing:
-        """`every` are all runs of the store; without them the rows are all that there are."""
+        """Return a listing; `every` are all runs of the store, by default the rows alone."""
         row_naming = Naming(rows)
         naming = Naming(every) if every else row_naming
         return cls(tuple(rows), catalogue, naming, row_naming, chosen)
@@ -52,19 +52,19 @@ class Listing:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """A name of each run that no other of them has, by id."""
+        """Return a name of each run that no other of them has, by id."""
         return self.naming.labels(self.rows)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The chosen columns; otherwise state, progress, figures, and what differs."""
+        """Return the chosen columns; otherwise state, progress, figures, and what differs."""
         if self.chosen:
             return self.chosen
         return (*usual_columns(self.rows, self.catalogue), *self.differing[:MAX_DIFFERING])
 
     @cached_property
     def differing(self) -> tuple[Column, ...]:
-        """The config columns whose values differ between the runs, what matters most first."""
+        """Return the config columns whose values differ, what matters most first."""
         return tuple(self.catalogue.columns[key] for key in self.row_naming.differing)
 
     def table(self) -> RunTable:

@@ -54,7 +54,7 @@ def sort_key(name: str) -> Callable[[Row], Key]:
 
 
 def value_key(value: Value) -> Key:
-    """Numbers before texts; `run-9` before `run-10`."""
+    """Return a key that puts numbers before texts, and `run-9` before `run-10`."""
     if isinstance(value, bool):
         return (0, int(value))
     if isinstance(value, int | float):

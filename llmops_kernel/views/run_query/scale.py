@@ -34,7 +34,7 @@ class Scale:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The lowest and the highest as the table writes them."""
+        """Return the lowest and the highest value as the table writes them."""
         if self.values:
             return self.values[0], self.values[-1]
         return value_cell(self.low, self.column), value_cell(self.high, self.column)

@@ -25,7 +25,7 @@ def state_text(view: RunView) -> str:
 
 
 def _busy_text(view: RunView) -> str:
-    """`Evaluating: 40 of 96 rows, 2.1 a second`: what a run does that makes no progress meanwhile.
+    """Return `Evaluating: 40 of 96 rows, 2.1 a second`: work of a run without progress.
 
     Before its first rows each screen has other words for that.
     """
@@ -42,7 +42,7 @@ def _busy_text(view: RunView) -> str:
 
 
 def queue_text(view: RunView) -> str:
-    """`Place 1 of 2 in the queue: needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c`."""
+    """Return `Place 1 of 2 in the queue: needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c`."""
     queue = view.queue
     if queue is None:
         return ""
@@ -52,7 +52,7 @@ def queue_text(view: RunView) -> str:
 
 
 def restarting_text(view: RunView) -> str:
-    """`Restart 1 of 3, from the checkpoint of step 20: worker rank 1 was killed`."""
+    """Return `Restart 1 of 3, from the checkpoint of step 20: worker rank 1 was killed`."""
     restart = view.restarting
     if restart is None:
         return ""
@@ -81,7 +81,7 @@ def name_of(record: RunRecord, *, title: str = "", differs: str = "") -> str:
 
 
 def name_with_id(name: str, run_id: str) -> str:
-    """`lr 2e-3 (lora-260901-101500-a1b2)`; an id that begins with the name says both."""
+    """Return `lr 2e-3 (lora-260901-101500-a1b2)`; an id that begins with the name says both."""
     return run_id if run_id == name or run_id.startswith(f"{name}-") else f"{name} ({run_id})"
 
 

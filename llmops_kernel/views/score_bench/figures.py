@@ -72,7 +72,7 @@ class ScoreFigures(_Saved):
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The numbers of replicas that were measured."""
+        """Return the numbers of replicas that were measured."""
         return tuple(sorted({point.replicas for point in self.points}))
 
     def curve(self, replicas: int) -> tuple[Point, ...]:

@@ -55,7 +55,7 @@ class Cache:
         slim: Callable[[Obj], Obj] = lambda obj: obj,
         forget_s: float = _FORGET_S,
     ) -> None:
-        """`forget_s`: it ends, and drops its objects, when nobody has looked for so long."""
+        """Watch objects; after `forget_s` without a reader the watch ends, and its objects go."""
         self._forget_s = forget_s
         self._kube = kube
         self._path = path

@@ -94,7 +94,7 @@ class Kube:
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate, if it differs from that of its address."""
+        """Return the name in the server's certificate, if it differs from that of its address."""
         return self._credentials.server_name
 
     def auth(self) -> httpx.Auth:
@@ -102,7 +102,7 @@ class Kube:
         return KubeAuth(self._credentials)
 
     def verify(self) -> ssl.SSLContext:
-        """The authority and the client certificate; a renewed certificate appears in it."""
+        """Return the authority and the client certificate; a renewed certificate appears in it."""
         return self._credentials.ssl
 
     def waits_for(self) -> KubeUnreachable | None:
@@ -165,7 +165,7 @@ class Kube:
     def apply(
         self, path: str, body: Mapping[str, Any], *, force: bool = False, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Server-side apply as `llmops`; fields of others are taken over only with `force`."""
+        """Apply server-side as `llmops`; fields of others are taken over only with `force`."""
         params = write_params(dry_run=dry_run, strict=True)
         params["force"] = "true" if force else "false"
         return self._json("PATCH", path, params=params, body=body, content_type=_APPLY)

@@ -66,7 +66,7 @@ class RoundTrip:
 
     @property
     def seconds(self) -> float:
-        """The round trip; 0 before the first answer, and never more than 2 s."""
+        """Return the round trip; 0 before the first answer, and never more than 2 s."""
         return min([*self._seen, _LONGEST_S]) if self._seen else 0.0
 
 

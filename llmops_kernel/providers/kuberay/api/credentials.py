@@ -81,12 +81,12 @@ class Credentials:
 
     @property
     def proxy(self) -> str | None:
-        """The HTTP proxy for the server: the kubeconfig's, else the environment's."""
+        """Return the HTTP proxy for the server: the kubeconfig's, else the environment's."""
         return _proxy_to(self.server, self._loaded.proxy or None)
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate, if it differs from that of its address."""
+        """Return the name in the server's certificate, if it differs from that of its address."""
         return getattr(self._loaded, "tls_server_name", None) or None
 
     @property
@@ -290,7 +290,7 @@ def _worth_another(response: httpx.Response, request: httpx.Request) -> bool:
 
 
 def _take_plugin(config: Any, context: kubeconfig.Context) -> Plugin | None:
-    """Taken out of the user, so that the official loader does not run it."""
+    """Take the plug-in out of the user, so that the official loader does not run it."""
     from kubernetes.config.kube_config import ConfigNode
 
     for node in config.value.get("users") or []:
@@ -354,7 +354,7 @@ def _certificate(loaded: Configuration) -> bytes | None:
 
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Python's ssl reads files only; they live for a moment, readable by their owner."""
+    """Load the chain from files, which live for a moment: Python's ssl reads files only."""
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:

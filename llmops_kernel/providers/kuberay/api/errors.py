@@ -213,7 +213,7 @@ def _forbidden(reported: str, details: Mapping[str, Any], *, place: str, verb: s
 
 
 def _refused(reported: str, *, place: str, code: int = 403) -> KubeError:
-    """An admission rule, not RBAC: a quota, a missing priority class, an organization's policy."""
+    """Return the error of an admission rule (not RBAC): quota, priority class, policy."""
     waiting = refusal(reported)
     message = waiting.message if waiting else reported
     remedy = waiting.remedy if waiting else ""

@@ -51,13 +51,13 @@ class Change:
 
     @property
     def group(self) -> str | None:
-        """The worker group that the change is about."""
+        """Return the worker group that the change is about."""
         inside = len(self.path) > 1 and self.path[0] == "workerGroupSpecs"
         return self.path[1] if inside else None
 
     @property
     def field(self) -> str:
-        """The path of the field within the group or the head."""
+        """Return the path of the field within the group or the head."""
         return ".".join(self.path[2:] if self.group else self.path)
 
 

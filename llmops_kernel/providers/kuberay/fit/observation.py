@@ -86,7 +86,7 @@ class ClusterObservation:
 
     @property
     def unchanged_s(self) -> float | None:
-        """Seconds since it was created or last changed."""
+        """Return seconds since it was created or last changed."""
         last_s = changed_s(self.raycluster)
         return None if last_s is None else max(0.0, self.now_s - last_s)
 

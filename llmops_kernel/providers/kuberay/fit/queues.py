@@ -114,7 +114,7 @@ class _Share:
 
     @property
     def kept(self) -> Decimal:
-        """The quota that is not lent to others."""
+        """Return the quota that is not lent to others."""
         return max(_ZERO, self.nominal - self.lends)
 
 

@@ -193,7 +193,7 @@ class _Routes:
             )
 
     def read_token(self) -> None:
-        """Raises KubeError, and ClusterUnreachableError for a Secret that is not the cluster's."""
+        """Return the token. Raises KubeError, ClusterUnreachableError for a Secret of others."""
         if self._token is not None:
             self._token.value()
 
