@@ -48,7 +48,9 @@ def init(
         path_written = configs.init(path, model=model, data=data, method=method, force=force)
         out().print(f"Wrote {path_written}.")
         if "://" not in data and not (Path(path_written).parent / data).exists():
-            out().print(f"{plain(data)} is not there yet: put your rows there, or name others.")
+            out().print(
+                f"{plain(data)} does not exist yet: put your rows there, or name another file."
+            )
             out().print("A config with data that trains as it is: llmops init --example chat")
         out().print(f"Next: llmops check {path_written}")
         return

@@ -58,7 +58,7 @@ def _ended(client: JobsClient, submission_id: str) -> Job:
             break
         if time.monotonic() > until_s:
             raise ClusterError(
-                f"The job that ends engines is {job.status} after {_END_S:.0f} s",
+                f"The job that stops engines is {job.status} after {_END_S:.0f} s",
                 remedy="the cluster may be busy: see its jobs in the Ray Dashboard, then try again",
             )
         time.sleep(_POLL_S)
@@ -76,6 +76,6 @@ def _result(client: JobsClient, job: Job) -> EndedEngines:
         return EndedEngines(ended=tuple(result["ended"]), busy=tuple(result["busy"]))
     last = lines[-1] if lines else job.message or "without any output"
     raise ClusterError(
-        f"The job that ends engines has {job.status}: {last}",
+        f"The job that stops engines has {job.status}: {last}",
         remedy="`llmops status` shows whether the cluster is ready",
     )

@@ -153,7 +153,7 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
             f"Cluster {name!r} holds journals of {counted(len(foreign), 'run')}"
             f" that {'is' if len(foreign) == 1 else 'are'} not in this user's store"
             f" ({_listing(foreign)}): suspending or deleting the cluster would destroy them",
-            remedy="let whoever submitted them follow them to their ends, then `llmops cluster"
+            remedy="ask whoever submitted them to follow them until they end, then `llmops cluster"
             f" guard {name} --once --force`; a folder as `storage.runs` in the cluster template"
             " keeps the journals of all",
         )

@@ -285,7 +285,7 @@ def _fetch(
             raise ClusterUnreachableError(
                 f"Part {number + 1} of {len(parts)} of {file.name} arrived with"
                 f" {0 if data is None else len(data)} of {expected} bytes",
-                remedy="the next command that follows the run goes on with it",
+                remedy="the next command that follows the run continues with it",
             )
         copy.write(file, data, offset=offset)
 

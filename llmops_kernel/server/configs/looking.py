@@ -57,7 +57,7 @@ class LookHandler(ConfigHandler):
         if self._stopped.is_set():
             if not turn.cancel():
                 gate.release()
-            raise RequestError("A newer request has taken the place of this one", status=409)
+            raise RequestError("A newer request replaced this one", status=409)
         try:
             return await self.ask(work, self._stop)
         finally:

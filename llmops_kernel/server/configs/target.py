@@ -21,7 +21,7 @@ class ConfigHandler(LLMOpsHandler):
         if file_kind is None:
             globs = ", ".join(glob for kind in file_kinds().values() for glob in kind.globs[:1])
             raise RequestError(
-                f"{body.path or 'This text'} is no config that is known here",
+                f"{body.path or 'This text'} is not a known config file",
                 remedy=f"name its kind, or name the file as one of {globs}, or below {FOLDER}/",
                 status=422,
             )

@@ -75,7 +75,7 @@ def target_path(path: str, query: str) -> str:
     # A URL has them encoded: as they are they cannot be passed on.
     is_raw = any(not "!" <= char <= "~" or char == "#" for char in path + query)
     if (path and is_odd) or is_raw:
-        raise ProxyRefusal(f"{path!r} is no path of the Ray Dashboard")
+        raise ProxyRefusal(f"{path!r} is not a path of the Ray Dashboard")
     _refuse_closed(decoded)
     pairs = [pair for pair in query.split("&") if pair and _name(pair) not in _NOT_FOR_RAY]
     return f"/{path}?{'&'.join(pairs)}" if pairs else f"/{path}"

@@ -176,4 +176,4 @@ def _url(base: str, target: str) -> httpx.URL:
         raw_path = (url.raw_path.decode().rstrip("/") + target).encode("ascii")
         return url.copy_with(raw_path=raw_path)
     except (httpx.InvalidURL, UnicodeError):
-        raise ProxyRefusal(f"{target[:200]!r} is no path of the Ray Dashboard") from None
+        raise ProxyRefusal(f"{target[:200]!r} is not a path of the Ray Dashboard") from None

@@ -144,7 +144,7 @@ def output_findings(config: TrainingConfig, workspace: Path) -> Iterator[Finding
         yield Finding(
             path="output.url",
             level="note",
-            message=f"{url} was not tried: the cluster's nodes need the right to write there",
+            message=f"{url} was not checked: the cluster's nodes need write access to it",
         )
         return
     needed_bytes = _needed_bytes(config, workspace)
@@ -213,7 +213,7 @@ def _unwritable(path: str, folder: Path, name: str, existing: Path, error: str) 
         level="warning",
         message=f"{name} does not exist on this machine and cannot be created in {existing}:"
         f" {error}",
-        remedy="it must be there, and writable, on the cluster's nodes",
+        remedy="make sure that it exists and is writable on the cluster's nodes",
     )
 
 
@@ -267,7 +267,7 @@ def tracker_findings(names: Sequence[str]) -> Iterator[Finding]:
             level="warning",
             message=f"the package of {name} is not installed on this machine, and a run fails on"
             " nodes without it",
-            remedy=f"pip install {install}; if it is in the cluster's image, nothing is to be done",
+            remedy=f"pip install {install}; not needed if it is in the cluster's image",
         )
 
 

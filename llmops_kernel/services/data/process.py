@@ -198,7 +198,7 @@ def _end_at_deadline(child: Child, late: threading.Event) -> None:
 
 def _stop_error() -> StoppedError:
     return StoppedError(
-        "A newer request for the same config has taken the place of this one.",
+        "A newer request for the same config replaced this one.",
         remedy="see its answer, or ask again",
     )
 

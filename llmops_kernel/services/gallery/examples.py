@@ -192,7 +192,7 @@ def _config_path(example: Example, path: str | Path | None) -> Path:
     if not target.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
         raise ConfigError(
             f"{target.name} is not the name of such a config.",
-            remedy=f"let it end with {example.ending}, or name a folder",
+            remedy=f"use a name that ends with {example.ending}, or name a folder",
         )
     return target
 

@@ -260,7 +260,7 @@ def _raise_problems(problems: list[str], root: Path) -> None:
     listing = "\n".join(f"  {problem}" for problem in problems[:10])
     rest = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
     raise WorkspaceError(
-        f"The workspace {root} cannot travel:\n{listing}{rest}",
+        f"The workspace {root} cannot be uploaded:\n{listing}{rest}",
         remedy=f"make the files readable and links point inside the workspace, or {_TRIM}; "
         "give large data by an absolute path or a URL in the config",
     )

@@ -46,7 +46,7 @@ def test_the_package_of_a_tracker_is_there_or_named_with_what_to_do(
         ("out", "note", "out can be written on this machine; "),
         ("file://{folder}/out", "note", "can be written"),
         ("new/folder/of/it", "note", "can be written"),
-        ("s3://bucket/out", "note", "s3://bucket/out was not tried: the cluster's nodes need"),
+        ("s3://bucket/out", "note", "s3://bucket/out was not checked: the cluster's nodes need"),
         ("rows.jsonl", "problem", "rows.jsonl cannot be written: Not a directory"),
         ("rows.jsonl/out", "problem", "rows.jsonl/out cannot be written ({folder}/rows.jsonl)"),
         ("/proc/none/out", "warning", "does not exist on this machine and cannot be created in"),
