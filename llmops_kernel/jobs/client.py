@@ -334,8 +334,8 @@ class JobsClient:
         def say() -> None:
             while self._progress is not None and not ended.wait(_SAY_EVERY_S):
                 busy = busy_words() if self._is_here else ""
-                passed = f"{time.monotonic() - began_s:.0f} s"
-                self._progress(f"{action} ({'; '.join(filter(None, [passed, busy]))})")
+                elapsed = f"{time.monotonic() - began_s:.0f} s"
+                self._progress(f"{action} ({'; '.join(filter(None, [elapsed, busy]))})")
 
         if self._progress is not None:
             threading.Thread(target=say, daemon=True, name="llmops-waiting").start()

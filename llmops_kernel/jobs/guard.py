@@ -93,9 +93,9 @@ def _apply_decision(
     if state.act is Act.NONE:
         return ""
     if state.act is Act.DRAIN:
-        if did := _drain(provider, cluster.name, store):
-            cluster.record_decision("IdleGuardStopping", f"{did}: {state.why}")
-        return did
+        if action := _drain(provider, cluster.name, store):
+            cluster.record_decision("IdleGuardStopping", f"{action}: {state.why}")
+        return action
     archive_runs(provider, cluster.name, store=store, force=force)
     if not (force or cluster.keeps_journals):
         require_no_other_runs(provider, cluster.name, store=store)

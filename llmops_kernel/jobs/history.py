@@ -52,7 +52,7 @@ class ArchivedRuns:
 def stop_after_archiving(
     provider: ClusterProvider,
     name: str,
-    way: Way,
+    method: Way,
     *,
     store: RunStore | None = None,
     force: bool = False,
@@ -63,12 +63,12 @@ def stop_after_archiving(
     Raises HistoryError when they cannot be archived; `force` continues without.
     """
     archive_runs(provider, name, store=store, force=force, progress=progress)
-    acts: dict[Way, Callable[[str], None]] = {
+    actions: dict[Way, Callable[[str], None]] = {
         "suspend": provider.suspend,
         "down": provider.down,
         "delete": provider.delete,
     }
-    acts[way](name)
+    actions[method](name)
 
 
 def archive_before(

@@ -164,8 +164,8 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
 
 
 def _status(start: bytes) -> int | None:
-    words = start.split(b" ", 2)
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+    parts = start.split(b" ", 2)
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
 
 
 # --- Supported Ray releases ---

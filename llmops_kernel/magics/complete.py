@@ -11,11 +11,11 @@ from llmops_kernel.services.names import cluster_names
 _CONFIGS = ("*.train.yaml", "*.script.yaml", "*.train.yml", "*.py")
 
 
-def of_train(words: list[str], incomplete: str) -> list[str]:
+def of_train(arguments: list[str], incomplete: str) -> list[str]:
     """Return what may follow `%%train`: configs of this folder, options, names of clusters."""
     from llmops_kernel.magics.train import parser
 
-    if words[-1:] == ["--cluster"]:
+    if arguments[-1:] == ["--cluster"]:
         return _beginning(incomplete, cluster_names())
     if incomplete.startswith("-"):
         return _beginning(incomplete, (o for a in parser()._actions for o in a.option_strings))
@@ -23,7 +23,7 @@ def of_train(words: list[str], incomplete: str) -> list[str]:
     return _beginning(incomplete, sorted(names))
 
 
-def of_command(words: list[str], incomplete: str) -> list[str]:
+def of_command(arguments: list[str], incomplete: str) -> list[str]:
     """Return what may follow `%llmops`: commands, then their options, runs and clusters."""
     import typer
 
@@ -31,14 +31,14 @@ def of_command(words: list[str], incomplete: str) -> list[str]:
     from llmops_kernel.cli.app import app
 
     command: Any = typer.main.get_command(app)
-    for word in words:
-        command = getattr(command, "commands", {}).get(word, command)
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument, command)
     inner = getattr(command, "commands", None)
     if inner and not incomplete.startswith("-"):
         return _beginning(incomplete, inner)
     context = typer.Context(command)
     named_options = [
-        parameter for parameter in command.params if words and words[-1] in parameter.opts
+        parameter for parameter in command.params if arguments and arguments[-1] in parameter.opts
     ]
     if not named_options and incomplete.startswith("-"):
         return _beginning(incomplete, (o for parameter in command.params for o in parameter.opts))

@@ -120,12 +120,12 @@ def with_variables(body: str, variables: Mapping[str, Any]) -> str:
     return _VARIABLE.sub(value, body)
 
 
-def cell_submission(words: Sequence[str], body: str) -> CellSubmission:
+def cell_submission(arguments: Sequence[str], body: str) -> CellSubmission:
     """Return what is asked for. Raises MagicError, ConfigError for a cell that is no YAML."""
     lines = [line.strip() for line in body.splitlines()]
     statements = [line for line in lines if line and not line.startswith("#")]
-    if words and not _CHANGE.match(words[0]):
-        return _of_file(Path(words[0]).expanduser(), words[1:], statements, body)
+    if arguments and not _CHANGE.match(arguments[0]):
+        return _of_file(Path(arguments[0]).expanduser(), arguments[1:], statements, body)
     if not statements:
         raise MagicError(
             "There is nothing to train: no file and no config.",
@@ -134,18 +134,20 @@ def cell_submission(words: Sequence[str], body: str) -> CellSubmission:
     if all(_CHANGE.match(line) for line in statements):
         raise MagicError(
             "The cell has changes, but names no config.",
-            remedy=f"name a file: %%train lora.train.yaml {' '.join(words)}".rstrip(),
+            remedy=f"name a file: %%train lora.train.yaml {' '.join(arguments)}".rstrip(),
         )
-    return CellSubmission(file=None, text=body, overrides=tuple(words))
+    return CellSubmission(file=None, text=body, overrides=tuple(arguments))
 
 
 def _of_file(
-    path: Path, words: Sequence[str], statements: Sequence[str], body: str
+    path: Path, arguments: Sequence[str], statements: Sequence[str], body: str
 ) -> CellSubmission:
     """Return a file with the changes of the line and those of the cell, which win."""
     if all(_CHANGE.match(line) for line in statements):
-        return CellSubmission(file=path, overrides=changes_in([*words, *statements], path))
-    return CellSubmission(file=path, overrides=combined([*words], parse_yaml(body, file=NAME).data))
+        return CellSubmission(file=path, overrides=changes_in([*arguments, *statements], path))
+    return CellSubmission(
+        file=path, overrides=combined([*arguments], parse_yaml(body, file=NAME).data)
+    )
 
 
 # --- Arguments of `%%train`: a config file, changes and options ---
@@ -207,13 +209,13 @@ def parser() -> argparse.ArgumentParser:
 def parse(line: str) -> argparse.Namespace | None:
     """Return the options; None where help was asked for, which is printed. Raises MagicError."""
     try:
-        words = shlex.split(line)
+        arguments = shlex.split(line)
     except ValueError as error:
         raise MagicError(f"%%train: {error}".lower(), remedy="close the quotation mark") from None
-    if {"-h", "--help"} & set(words):
+    if {"-h", "--help"} & set(arguments):
         print(parser().format_help().rstrip())
         return None
-    options = parser().parse_intermixed_args(words)
+    options = parser().parse_intermixed_args(arguments)
     if not options.variable.isidentifier():
         raise MagicError(
             f"{options.variable!r} cannot be the name of a variable.", remedy="%%train --as my_run"

@@ -173,16 +173,16 @@ def bundles(
     JupyterLab drops a picture inside HTML from a notebook it does not trust, and each notebook
     that papermill wrote is one.
     """
-    html, words = scores
+    html, plain_text = scores
     names = " and ".join(name for name, _ in runs)
     if matrix is None:
         first, behind = words_html(runs, diffs, scores=html), ""
-        words = text(runs, diffs, scores=words)
+        plain_text = text(runs, diffs, scores=plain_text)
     else:
         first, behind = matrix_html(matrix), samples_html(runs) + code_html(diffs)
-        words = matrix_words(runs, diffs, matrix)
+        plain_text = matrix_words(runs, diffs, matrix)
     return [
-        {"text/html": first, "text/plain": words},
+        {"text/html": first, "text/plain": plain_text},
         {"image/png": render_png(runs), "text/plain": f"Curves of {names}"},
         {
             "text/html": behind + folded_html(runs),

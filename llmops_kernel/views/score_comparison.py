@@ -188,11 +188,11 @@ def html_of(difference: ScoreDifference) -> str:
 
 def shown_of(page: RowsPage) -> str:
     """Return `rows 1 to 20 of 312: flipped`."""
-    words = KIND_WORDS[page.kind]
+    label = KIND_WORDS[page.kind]
     if not page.rows:
-        return f"no rows: {words}"
+        return f"no rows: {label}"
     last = page.offset + len(page.rows)
-    return f"rows {page.offset + 1:,} to {last:,} of {page.total:,}: {words}"
+    return f"rows {page.offset + 1:,} to {last:,} of {page.total:,}: {label}"
 
 
 def output_of(text: str | None, error: str) -> str:

@@ -87,14 +87,14 @@ def loop(
     medians; "ratio" is the cold median / the warm median. What was not measured
     is null.
     """
-    config, words = _words(config, overrides or (), script)
+    config, changes = _words(config, overrides or (), script)
     _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
     kinds: list[Kind] = [] if cold_only else ["warm"]
     kinds += [] if warm_only else ["cold"]
     from llmops_kernel.services.bench.prepare import config_file
 
     with config_file(config, preset) as path:
-        bench = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
+        bench = _prepare(path, changes, cluster=cluster, kinds=kinds, runs=runs)
         _carry_out(bench, png=png, as_json=as_json)
 
 

@@ -30,16 +30,16 @@ def rights(template: Template, namespace: Namespace = None, as_json: AsJson = Fa
     from llmops_kernel.services import templates
 
     rows, place = templates.rights(template, namespace=namespace)
-    lacking = [right for right in rows if right.is_granted is False and not right.is_cluster_wide]
+    missing = [right for right in rows if right.is_granted is False and not right.is_cluster_wide]
     if as_json:
         print_json([right.model_dump(mode="json") for right in rows])
     else:
         out(stderr=True).print(f"Asked in {plain(place)}")
         out().print(table(_COLUMNS, [_row(right) for right in rows]))
-        if lacking:
+        if missing:
             next_step = f"llmops cluster rbac {plain(template)} --for user:NAME"
-            out().print(f"Missing: {len(lacking)}. An administrator grants them with: {next_step}")
-    if lacking:
+            out().print(f"Missing: {len(missing)}. An administrator grants them with: {next_step}")
+    if missing:
         raise typer.Exit(1)
 
 

@@ -109,9 +109,9 @@ def speed(answer: ChatAnswer) -> str:
     if not answer.output_tokens:
         return _FINISH.get(answer.finish, "…" if not answer.is_final else "")
     rate = answer.tokens_per_second
-    words = [
+    parts = [
         f"{answer.output_tokens:,} tokens",
         "" if rate is None else f"{fmt.number(rate)} tokens/s",
         _FINISH.get(answer.finish, ""),
     ]
-    return " · ".join(word for word in words if word)
+    return " · ".join(part for part in parts if part)

@@ -187,16 +187,16 @@ def failure_box(event: FailureEvent, *, traceback: bool = False, hint: str = "")
 
     `hint` says where that is, below the lines of it that are in the user's own files.
     """
-    words = failure(event)
-    lines = [Text(words["message"])]
-    if words["remedy"]:
-        lines.append(Text.assemble(("Try: ", "bold"), words["remedy"]))
-    if traceback and words["traceback"]:
-        lines += [Text(""), Text(words["traceback"], "dim")]
-    elif words["traceback"] and hint:
-        lines += [Text(""), *(Text(line, "dim") for line in own_frames(words["traceback"]))]
+    fields = failure(event)
+    lines = [Text(fields["message"])]
+    if fields["remedy"]:
+        lines.append(Text.assemble(("Try: ", "bold"), fields["remedy"]))
+    if traceback and fields["traceback"]:
+        lines += [Text(""), Text(fields["traceback"], "dim")]
+    elif fields["traceback"] and hint:
+        lines += [Text(""), *(Text(line, "dim") for line in own_frames(fields["traceback"]))]
         lines.append(Text(hint, "dim"))
-    title = " · ".join(filter(None, (words["error"], words["where"], words["ranks"])))
+    title = " · ".join(filter(None, (fields["error"], fields["where"], fields["ranks"])))
     return Panel(Group(*lines), title=Text(title), title_align="left", border_style="red")
 
 

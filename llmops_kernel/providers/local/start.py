@@ -125,8 +125,8 @@ class _Steps:
     def _say(self, step: str, detail: str = "") -> None:
         self._said = time.monotonic()
         if self._report is not None:
-            passed = f"{self._said - self._began:.1f} s"
-            self._report(f"{step} ({'; '.join(filter(None, [passed, detail]))})")
+            elapsed = f"{self._said - self._began:.1f} s"
+            self._report(f"{step} ({'; '.join(filter(None, [elapsed, detail]))})")
 
 
 def _ended_early(record: HeadRecord, folder: ClusterFolder, *, phase: str) -> StartCutShort:

@@ -148,12 +148,12 @@ class ClustersFeed:
         new = {name: entry for name, entry in self._known.items() if entry.is_unknown}
         for provider in {id(entry.provider): entry.provider for entry in new.values()}.values():
             try:
-                listed = {info.name: info for info in provider.list()}
+                infos = {info.name: info for info in provider.list()}
             except LLMOpsError:
                 continue  # Each of them says why, once it is asked.
             for name, entry in new.items():
                 if entry.provider is provider:
-                    entry.info = listed.get(name)
+                    entry.info = infos.get(name)
 
     def _collect(self) -> None:
         for name, entry in list(self._known.items()):
@@ -173,9 +173,13 @@ class ClustersFeed:
                 entry.error = LLMOpsError(repr(error), remedy="see the Jupyter server's log")
 
     def _compose(self, now_s: float) -> list[ClusterRow]:
-        doing = {info.what: info for info in self._running}
-        rows = [_row(name, entry, doing.get(name), now_s) for name, entry in self._known.items()]
-        rows += [_starting_row(info) for name, info in doing.items() if _is_new(info, self._known)]
+        operations = {info.what: info for info in self._running}
+        rows = [
+            _row(name, entry, operations.get(name), now_s) for name, entry in self._known.items()
+        ]
+        rows += [
+            _starting_row(info) for name, info in operations.items() if _is_new(info, self._known)
+        ]
         return sorted(rows, key=lambda row: row.name)
 
     def _show(self, rows: list[ClusterRow]) -> None:
@@ -190,7 +194,9 @@ def _reported(rows: list[ClusterRow]) -> list[Json]:
     return [row.model_dump(exclude={"info": {"idle_s"}, "checked_s": True}) for row in rows]
 
 
-def _row(name: str, entry: _ClusterEntry, doing: OperationInfo | None, now_s: float) -> ClusterRow:
+def _row(
+    name: str, entry: _ClusterEntry, operation: OperationInfo | None, now_s: float
+) -> ClusterRow:
     info, error = entry.info, entry.error
     is_slow = entry.asking is not None and now_s - entry.asked_s > _SLOW_S
     stale = error.message if error else "It has not answered yet" if is_slow else ""
@@ -206,7 +212,7 @@ def _row(name: str, entry: _ClusterEntry, doing: OperationInfo | None, now_s: fl
         remedy=error.remedy if error else "",
         checked_s=entry.checked_s,
         idle_since_s=idle_since_s,
-        **_operation(doing),
+        **_operation(operation),
     )
 
 
@@ -214,20 +220,20 @@ def _is_new(info: OperationInfo, entries: dict[str, _ClusterEntry]) -> bool:
     return info.kind == "up" and info.what not in entries
 
 
-def _starting_row(doing: OperationInfo) -> ClusterRow:
+def _starting_row(operation: OperationInfo) -> ClusterRow:
     """Return the row of a cluster that is being started and has no record yet."""
-    info = ClusterInfo(name=doing.what, provider="", state=ClusterState.STARTING)
+    info = ClusterInfo(name=operation.what, provider="", state=ClusterState.STARTING)
     return ClusterRow(
-        name=doing.what,
+        name=operation.what,
         provider="",
         info=info,
-        checked_s=doing.started_s,
-        **_operation(doing),
+        checked_s=operation.started_s,
+        **_operation(operation),
     )
 
 
-def _operation(doing: OperationInfo | None) -> dict[str, str]:
-    if doing is None:
+def _operation(operation: OperationInfo | None) -> dict[str, str]:
+    if operation is None:
         return {}
-    progress = doing.lines[-1] if doing.lines else ""
-    return {"operation_id": doing.id, "doing": doing.kind, "progress": progress}
+    progress = operation.lines[-1] if operation.lines else ""
+    return {"operation_id": operation.id, "doing": operation.kind, "progress": progress}

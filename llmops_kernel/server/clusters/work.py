@@ -128,8 +128,8 @@ def _work(
         cluster = clusters.find(name, backend=backend)
         if action in (ClusterAction.DELETE, ClusterAction.SUSPEND):
             report("Stopping its processes")
-            way: Way = "delete" if action is ClusterAction.DELETE else "suspend"
-            cluster.stop(way, store=backend.store, force=force)
+            method: Way = "delete" if action is ClusterAction.DELETE else "suspend"
+            cluster.stop(method, store=backend.store, force=force)
             return {} if action is ClusterAction.DELETE else _outcome(cluster.info)
         if action is ClusterAction.RESUME:
             resumed = cluster.resume(wait=False, store=backend.store, force=force, progress=report)

@@ -87,10 +87,10 @@ def request_headers(
     """Return only the headers that Ray needs, and `extra_headers` for access to it."""
     is_safe = method in SAFE_METHODS
     names = _TO_RAY if is_safe else (*_TO_RAY, *_TO_RAY_WITH_BODY)
-    passed = {name: incoming[name] for name in names if name in incoming}
+    headers = {name: incoming[name] for name in names if name in incoming}
     # httpx would else ask for encodings of its own, which the browser may not know.
-    passed.setdefault("Accept-Encoding", "identity")
-    return {**passed, "User-Agent": _BROWSER_AGENT if is_safe else _CLIENT_AGENT, **extra_headers}
+    headers.setdefault("Accept-Encoding", "identity")
+    return {**headers, "User-Agent": _BROWSER_AGENT if is_safe else _CLIENT_AGENT, **extra_headers}
 
 
 def response_headers(

@@ -154,12 +154,12 @@ def _run(
     timer.start()
     try:
         stop.watch(child)
-        line, doing = _ask(child.process, job, progress)
+        line, step = _ask(child.process, job, progress)
         if line is not None:
             return line
         if stop.is_set:
             raise _stop_error()
-        raise _too_slow(timeout_s, doing) if late.is_set() else _death_error(child)
+        raise _too_slow(timeout_s, step) if late.is_set() else _death_error(child)
     finally:
         timer.cancel()
         stop.watch(None)
@@ -170,21 +170,21 @@ def _ask(
     process: subprocess.Popen[str], job: PreviewJob, progress: Callable[[str], None]
 ) -> tuple[PreviewLine | None, str]:
     """Return the answer, None if the process ended without one; and what it was doing last."""
-    doing = ""
+    step = ""
     if process.stdin is None or process.stdout is None:
-        return None, doing
+        return None, step
     with suppress(BrokenPipeError):
         # Stays open: the process ends when it is closed, also when this one was killed.
         process.stdin.write(job.model_dump_json() + "\n")
         process.stdin.flush()
     with suppress(ValidationError):
         while (answer := _line(process.stdout)).kind == "progress":
-            doing = answer.text
-            progress(doing)
+            step = answer.text
+            progress(step)
         process.wait()
-        return answer, doing
+        return answer, step
     process.wait()
-    return None, doing
+    return None, step
 
 
 def _line(output: IO[str]) -> PreviewLine:
@@ -203,12 +203,12 @@ def _stop_error() -> StoppedError:
     )
 
 
-def _too_slow(timeout_s: float, doing: str) -> DataError:
-    last = f" Last: {doing[:1].lower()}{doing[1:]}." if doing else ""
+def _too_slow(timeout_s: float, step: str) -> DataError:
+    last = f" Last: {step[:1].lower()}{step[1:]}." if step else ""
     return DataError(
         f"The data was not read and tokenised within {timeout_s:g} s.{last}",
-        remedy="look at fewer rows (`--rows 200` of `llmops data`), or again when"
-        " this machine has less to do; a hub id or a URL may be slow to reach, and so may"
+        remedy="look at fewer rows (`--rows 200` of `llmops data`), or try again when"
+        " this machine is less busy; a hub id or a URL may be slow to reach, and so may"
         " format_example of the hooks file",
     )
 

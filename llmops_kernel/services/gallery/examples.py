@@ -71,8 +71,8 @@ def _diet(tags: Row) -> str:
     return diet or "with meat"
 
 
-def _listed(words: Iterable[str]) -> str:
-    *first, last = [*words] or [""]
+def _listed(items: Iterable[str]) -> str:
+    *first, last = [*items] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -61,16 +61,18 @@ def newest(
     limit: int | None = None,
 ) -> Listing:
     """Return the newest runs; reads only their journals, however many runs there are."""
-    listed = list_runs(
+    summaries_listed = list_runs(
         store, name=name, cluster=cluster, starred=starred, hidden=hidden, limit=limit
     )
-    records = read_records(store, [summary.run_id for summary in listed])
+    records = read_records(store, [summary.run_id for summary in summaries_listed])
     rows = tuple(
         row_of(summary, store.notes(summary.run_id), config=values.config, facts=values.facts)
-        for summary in listed
+        for summary in summaries_listed
         if (values := records.get(summary.run_id)) is not None
     )
-    return Listing.of(rows, Catalogue(rows), every=families(store, {run.name for run in listed}))
+    return Listing.of(
+        rows, Catalogue(rows), every=families(store, {run.name for run in summaries_listed})
+    )
 
 
 def summaries(store: RunStore, listing: Listing) -> list[RunSummary]:
@@ -232,7 +234,7 @@ def stop(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
 
 
 def _apply_to_each(
-    run_ids: Sequence[str], action: Callable[[str], object], word: str, report: Report
+    run_ids: Sequence[str], action: Callable[[str], object], verb: str, report: Report
 ) -> list[str]:
     finished, failed = [], []
     for number, run_id in enumerate(run_ids, start=1):
@@ -241,7 +243,7 @@ def _apply_to_each(
             finished.append(run_id)
         except LLMOpsError as error:
             failed.append(error)
-        report(f"{word} {number} of {len(run_ids)}")
+        report(f"{verb} {number} of {len(run_ids)}")
     if failed:
         raise RunStateError(
             f"{len(failed)} of {len(run_ids)} runs were left as they are. The first reason:"

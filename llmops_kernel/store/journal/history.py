@@ -158,8 +158,8 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
             history.steps = [event for event in history.steps if event.step < first]
             history.evals = [event for event in history.evals if event.step < first]
             history.checkpoints = [event for event in history.checkpoints if event.step < first]
-        redone = {event.step for event in generation.evals}
-        history.evals = [event for event in history.evals if event.step not in redone]
+        repeated_steps = {event.step for event in generation.evals}
+        history.evals = [event for event in history.evals if event.step not in repeated_steps]
         peak = _highest_peak(generation, generations)
         history.steps += _without_undone(generation.at_peak(peak), restarts)
         history.evals += _without_undone(generation.evals, restarts)

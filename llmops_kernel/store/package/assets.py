@@ -102,8 +102,8 @@ def _match(text: str, ignored: Sequence[str], root: Path) -> str:
         path = os.path.relpath(path, root)
     if path.startswith("..") or path == ".":
         return ""
-    covered = covers(ignored, path)
-    return path if covered and (root / path).exists() else ""
+    pattern = covers(ignored, path)
+    return path if pattern and (root / path).exists() else ""
 
 
 def covers(ignored: Sequence[str], path: str) -> str:

@@ -151,8 +151,8 @@ def answer_text(answer: dict[str, Any] | None, *, mark: tuple[str, str] = ("{+",
     if answer is None:
         return fmt.DASH
     begin, end = mark
-    words = (_marked(text, begin, end) if is_new else text for text, is_new in answer["words"])
-    return "".join(words) + answer["more"]
+    pieces = (_marked(text, begin, end) if is_new else text for text, is_new in answer["words"])
+    return "".join(pieces) + answer["more"]
 
 
 def _marked(text: str, begin: str, end: str) -> str:
@@ -187,8 +187,8 @@ def samples_html(runs: Named) -> str:
 def _answer_html(answer: dict[str, Any] | None) -> str:
     if answer is None:
         return fmt.DASH
-    words = (
+    pieces = (
         f"<mark>{escape(text)}</mark>" if is_new else escape(text)
         for text, is_new in answer["words"]
     )
-    return "".join(words) + escape(answer["more"])
+    return "".join(pieces) + escape(answer["more"])

@@ -181,8 +181,8 @@ def _answer(row: SampledRow, step: int, max_characters: int, before: str | None)
     left_out = (
         f" … ({len(text) - max_characters:,} more characters)" if len(text) > max_characters else ""
     )
-    words = new_words(before, text[:max_characters]) or [(fmt.DASH, False)]
-    return {"at": f"{step:,}", "words": words, "more": left_out}
+    pieces = new_words(before, text[:max_characters]) or [(fmt.DASH, False)]
+    return {"at": f"{step:,}", "words": pieces, "more": left_out}
 
 
 # --- New words of a text ---

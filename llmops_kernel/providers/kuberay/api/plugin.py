@@ -64,8 +64,8 @@ class Plugin:
     def name(self) -> str:
         """Return what people call it: of `kubectl oidc-login` both words, as kubectl runs it."""
         name = Path(self.command).name
-        words = self.section.safe_get("args") or ()
-        return f"{name} {words[0]}" if name == "kubectl" and words else name
+        arguments = self.section.safe_get("args") or ()
+        return f"{name} {arguments[0]}" if name == "kubectl" and arguments else name
 
     def run(self) -> dict[str, Any]:
         """Return the `status` of its answer. Raises PluginError.
@@ -152,12 +152,12 @@ def within_limit(work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _output(words: list[str], *, cwd: str | None, env: dict[str, str]) -> str:
+def _output(arguments: list[str], *, cwd: str | None, env: dict[str, str]) -> str:
     seconds = limit_s()
     # Files and not pipes: a process that the plug-in has started may keep a pipe open for ever.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
-            words,
+            arguments,
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -75,10 +75,12 @@ def refusal(right: Right, namespace: str) -> str:
     )
 
 
-def refusals(lacking: frozenset[Right], namespace: str) -> dict[ClusterAction, str]:
+def refusals(missing_rights: frozenset[Right], namespace: str) -> dict[ClusterAction, str]:
     """Return the actions that are not allowed, each with the reason."""
     return {
-        action: refusal(right, namespace) for action, right in NEEDED.items() if right in lacking
+        action: refusal(right, namespace)
+        for action, right in NEEDED.items()
+        if right in missing_rights
     }
 
 

@@ -72,8 +72,8 @@ def _refusal(located: LocatedCluster, effect: EditEffect) -> str:
     if effect.kind is EditKind.REPLACE:
         return effect.sentence
     namespace = located.scope.namespace
-    lacking = rights.missing(located.kube, namespace, patience_s=rights.ANSWER_S)
-    return rights.refusal(rights.PATCH, namespace) if rights.PATCH in lacking else ""
+    missing_rights = rights.missing(located.kube, namespace, patience_s=rights.ANSWER_S)
+    return rights.refusal(rights.PATCH, namespace) if rights.PATCH in missing_rights else ""
 
 
 def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = False) -> None:
@@ -312,16 +312,20 @@ def _value(key: str, rendered: Any, live: Any, base: Any, *, whole: bool) -> Any
 def _list(
     rendered: list[Any], current: list[Any], previous: list[Any], *, by: str, whole: bool
 ) -> list[Any]:
-    old, was = _by_name(current, by), _by_name(previous, by)
+    current_by_name, previous_by_name = _by_name(current, by), _by_name(previous, by)
     merged = [
-        _map(item, old[name], was.get(name, {}), whole=whole)
-        if (name := str(item.get(by))) in old
+        _map(item, current_by_name[name], previous_by_name.get(name, {}), whole=whole)
+        if (name := str(item.get(by))) in current_by_name
         else copy.deepcopy(item)
         for item in rendered
     ]
     if whole:
-        remaining = [name for name in old if name not in was and name not in _by_name(rendered, by)]
-        merged += [copy.deepcopy(old[name]) for name in remaining]
+        remaining = [
+            name
+            for name in current_by_name
+            if name not in previous_by_name and name not in _by_name(rendered, by)
+        ]
+        merged += [copy.deepcopy(current_by_name[name]) for name in remaining]
     return merged
 
 

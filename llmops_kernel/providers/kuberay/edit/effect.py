@@ -213,14 +213,14 @@ class _Edit:
         ]
 
     def _lost_pods(self) -> tuple[str, ...]:
-        lost = []
+        lost_pods = []
         resized = [c.group for c in self.spec if c.group and c.path[2:] in _SIZES]
         expected = self._expected_pods()
         for group in dict.fromkeys(resized):
             surplus = self.counts.get(group, 0) - expected.get(group, 0)
             if surplus > 0:
-                lost.append(f"{surplus} pod{'s' * (surplus > 1)} of group {group}")
-        return tuple(lost)
+                lost_pods.append(f"{surplus} pod{'s' * (surplus > 1)} of group {group}")
+        return tuple(lost_pods)
 
     def _expected_pods(self) -> dict[str, int]:
         """Return the pods of each group after the apply, which keeps the autoscaler's replicas."""
@@ -399,8 +399,8 @@ def short(change: Change) -> str:
 
 def described(fields: Sequence[Change]) -> str:
     """Return a phrase such as `the new image and environment`."""
-    words = list(dict.fromkeys(_called(_inner(change)) for change in fields))
-    listing = words[:3] + (["more"] if len(words) > 3 else [])
+    labels = list(dict.fromkeys(_called(_inner(change)) for change in fields))
+    listing = labels[:3] + (["more"] if len(labels) > 3 else [])
     return "the new " + (
         ", ".join(listing[:-1]) + f" and {listing[-1]}" if len(listing) > 1 else listing[0]
     )

@@ -80,11 +80,13 @@ def total(podsets: Iterable[PodSet]) -> dict[str, Decimal]:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict that limits most, with the reasons of all that are as bad."""
-    listed = list(verdicts)
-    fit = max((verdict.fit for verdict in listed), default=Fit.NOW)
+    all_verdicts = list(verdicts)
+    fit = max((verdict.fit for verdict in all_verdicts), default=Fit.NOW)
     return Verdict(
         fit,
-        "; ".join(verdict.reason for verdict in listed if verdict.fit == fit and verdict.reason),
+        "; ".join(
+            verdict.reason for verdict in all_verdicts if verdict.fit == fit and verdict.reason
+        ),
     )
 
 
@@ -250,16 +252,16 @@ def _excess(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool
         flavors = groups.setdefault(quota.group, [])
         if quota.flavor not in flavors:
             flavors.append(quota.flavor)
-    covered = {quota.resource: quota.group for quota in quotas}
+    groups_by_resource = {quota.resource: quota.group for quota in quotas}
     for podset in podsets:
         requested = {name: value * podset.count for name, value in podset.requests.items()}
-        foreign = [name for name in requested if "/" in name and name not in covered]
+        foreign = [name for name in requested if "/" in name and name not in groups_by_resource]
         if foreign:
             return shown(foreign[0], requested[foreign[0]])
         for group, flavors in groups.items():
-            of_group = {n: v for n, v in requested.items() if covered.get(n) == group}
-            if (lacking := _take(of_group, flavors, remaining)) is not None:
-                return f"{shown(*lacking)} for {_subject(podset)}"
+            of_group = {n: v for n, v in requested.items() if groups_by_resource.get(n) == group}
+            if (shortage := _take(of_group, flavors, remaining)) is not None:
+                return f"{shown(*shortage)} for {_subject(podset)}"
     return ""
 
 
@@ -267,7 +269,7 @@ def _take(
     requested: Amounts, flavors: Sequence[str], remaining: dict[tuple[str, str], Decimal | None]
 ) -> tuple[str, Decimal] | None:
     """Take the amounts out of the first flavor that has them all; else return what is lacking."""
-    lacking = None
+    shortage = None
     for flavor in flavors:
         shortages = [
             (name, value)
@@ -280,8 +282,8 @@ def _take(
                 if available is not None:
                     remaining[flavor, name] = available - value
             return None
-        lacking = lacking or min(shortages, key=lambda pair: "/" not in pair[0])
-    return lacking
+        shortage = shortage or min(shortages, key=lambda pair: "/" not in pair[0])
+    return shortage
 
 
 def _subject(podset: PodSet) -> str:

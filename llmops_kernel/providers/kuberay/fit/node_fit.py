@@ -181,8 +181,8 @@ def _compares(value: str | None, limit: str, *, is_greater: bool) -> bool:
 
 def _rule(rule: Obj) -> str:
     values = texts(rule, "values")
-    listed = f" {', '.join(values)}" if values else ""
-    return f"{text(rule, 'key')} {text(rule, 'operator')}{listed}"
+    values_text = f" {', '.join(values)}" if values else ""
+    return f"{text(rule, 'key')} {text(rule, 'operator')}{values_text}"
 
 
 def _taint(taint: Obj) -> str:

@@ -277,9 +277,9 @@ def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) 
     earlier = [
         f"{candidate}: {verdicts[candidate].reason}" for candidate in order[: order.index(scope)]
     ]
-    passed = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
+    skipped = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
     return Choice(
-        scope, f"{scope} {_WORDS[best]}{f' ({chosen.reason})' if chosen.reason else ''}{passed}"
+        scope, f"{scope} {_WORDS[best]}{f' ({chosen.reason})' if chosen.reason else ''}{skipped}"
     )
 
 

@@ -126,8 +126,8 @@ def access_of(home: Path, raycluster: Obj) -> Access:
     access = read(home, raycluster).access
     if access is not None:
         return access
-    way = status.access_of(raycluster).way
-    return Access(way=way if way in _HARMLESS else "auto")
+    method = status.access_of(raycluster).way
+    return Access(way=method if method in _HARMLESS else "auto")
 
 
 def refused_url(home: Path, raycluster: Obj) -> str | None:

@@ -159,8 +159,8 @@ class Relay:
         )
         answer = await self._http.send(outgoing, stream=True)
         async with aclosing(answer):
-            passed = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
-            response = web.StreamResponse(status=answer.status_code, headers=passed)
+            headers_back = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
+            response = web.StreamResponse(status=answer.status_code, headers=headers_back)
             await response.prepare(request)
             if request.method != "HEAD":
                 async for chunk in answer.aiter_raw(CHUNK_BYTES):
@@ -182,11 +182,11 @@ class Relay:
                 return web.Response(status=502, text=f"The cluster does not answer: {error}")
             local = web.WebSocketResponse(heartbeat=_PING_S, compress=False, max_msg_size=0)
             await local.prepare(request)
-            ways = [asyncio.ensure_future(_pump(remote, local))]
-            ways.append(asyncio.ensure_future(_pump(local, remote)))
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+            tasks = [asyncio.ensure_future(_pump(remote, local))]
+            tasks.append(asyncio.ensure_future(_pump(local, remote)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
             code = remote.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
             with suppress(Exception):
                 await remote.close()

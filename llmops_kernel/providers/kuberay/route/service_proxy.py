@@ -166,10 +166,10 @@ class RouteAuth(httpx.Auth):
     ) -> Generator[httpx.Request, httpx.Response, httpx.Response]:
         flow = self._gate_for(request).sync_auth_flow(request)
         try:
-            passed = next(flow)
+            outgoing = next(flow)
             while True:
-                response = yield passed
-                passed = flow.send(response)
+                response = yield outgoing
+                outgoing = flow.send(response)
         except StopIteration:
             pass
         if _may_be_status(response):
@@ -187,10 +187,10 @@ class RouteAuth(httpx.Auth):
             self._set(request, token)
             flow = self._gate_for(request).async_auth_flow(request)
             try:
-                passed = await anext(flow)
+                outgoing = await anext(flow)
                 while True:
-                    response = yield passed
-                    passed = await flow.asend(response)
+                    response = yield outgoing
+                    outgoing = await flow.asend(response)
             except StopAsyncIteration:
                 pass
             if _may_be_status(response):

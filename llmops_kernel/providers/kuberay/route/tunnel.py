@@ -156,17 +156,17 @@ def _asked(access: Access) -> tuple[str, str | None]:
     return access.way, access.url
 
 
-def _find(way: _Routes) -> _Open:
+def _find(routes: _Routes) -> _Open:
     by_method: dict[str, Callable[[], _Open]] = {
-        "in-cluster": way.in_cluster,
-        "service-proxy": way.service_proxy,
-        "port-forward": way.port_forward,
-        "url": way.url,
+        "in-cluster": routes.in_cluster,
+        "service-proxy": routes.service_proxy,
+        "port-forward": routes.port_forward,
+        "url": routes.url,
     }
-    way.read_token()  # Another route would not make the Secret the cluster's.
-    if way.access.way != "auto":
-        return by_method[way.access.way]()
-    return way.best()
+    routes.read_token()  # Another route would not make the Secret the cluster's.
+    if routes.access.way != "auto":
+        return by_method[routes.access.way]()
+    return routes.best()
 
 
 class _Routes:

@@ -170,8 +170,8 @@ def actions_of(
     located: LocatedCluster, state: ClusterState, *, until_s: float | None = None
 ) -> dict[ClusterAction, str]:
     """Return each action with the reason why it is not possible now, or an empty text."""
-    lacking = rights.missing(located.kube, located.scope.namespace, until_s=until_s)
-    denied = rights.refusals(lacking, located.scope.namespace)
+    missing_rights = rights.missing(located.kube, located.scope.namespace, until_s=until_s)
+    denied = rights.refusals(missing_rights, located.scope.namespace)
     is_leaving = bool(located.raycluster["metadata"].get("deletionTimestamp"))
     reason = "It is being deleted" if is_leaving else ""
     return {

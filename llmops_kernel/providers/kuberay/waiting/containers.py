@@ -34,12 +34,12 @@ _KEY: Final = re.compile(
 
 def container_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     spec = fields(pod, "spec")
-    for group, listed in (
+    for group, containers in (
         ("initContainerStatuses", "initContainers"),
         ("containerStatuses", "containers"),
     ):
         for status in objects(pod, "status", group):
-            if waiting := _of_status(status, pod, observation, objects(spec, listed)):
+            if waiting := _of_status(status, pod, observation, objects(spec, containers)):
                 return waiting
     return (
         _mount(pod, observation)
@@ -231,9 +231,11 @@ def _pulling(pod: Obj, observation: ClusterObservation) -> Waiting | None:
         return None
     image = re.search(r'image "([^"]+)"', event_text(event))
     since_s = event_time_s(event)
-    passed = f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
+    elapsed = (
+        f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
+    )
     image_name = f" {image[1]}" if image else ""
-    return Waiting(message=f"the node is pulling image{image_name}{passed}", kind="progress")
+    return Waiting(message=f"the node is pulling image{image_name}{elapsed}", kind="progress")
 
 
 def _init(pod: Obj, observation: ClusterObservation) -> Waiting | None:
@@ -290,15 +292,15 @@ def image_reason(
     """Explain it from the container's reason and message, and from the events of its pod."""
     reported = f"{message} {_pull_fault(image, pod, observation)}"
     secrets = [s for s in (text(r, "name") for r in objects(pod, "spec", "imagePullSecrets")) if s]
-    listed = ", ".join(secrets)
+    names_text = ", ".join(secrets)
     subject = f"image {image or '(without a name)'}"
     missing = newest(observation.events_about(pod, kind="Pod"), "FailedToRetrieveImagePullSecret")
     if waiting := _by_reason(reason, subject):
         return waiting
-    if missing is not None and listed:
+    if missing is not None and names_text:
         return stuck(
             "image",
-            f"{subject} cannot be pulled: its pull secret {listed} cannot be read",
+            f"{subject} cannot be pulled: its pull secret {names_text} cannot be read",
             f"create it: `kubectl create secret docker-registry {secrets[0]} ...`",
         )
     if waiting := _by_answer(reported, subject, secrets):
@@ -308,7 +310,7 @@ def image_reason(
         "image",
         f"{subject} cannot be pulled{f': {detail}' if detail else f' ({reason})'}",
         "check name and tag of `image`, and image_pull_secrets"
-        + (f" ({listed})" if listed else ""),
+        + (f" ({names_text})" if names_text else ""),
     )
 
 
@@ -360,10 +362,10 @@ def _by_answer(reported: str, subject: str, secrets: list[str]) -> Waiting | Non
 
 def _unauthorized(subject: str, secrets: list[str]) -> Waiting:
     if secrets:
-        listed = ", ".join(secrets)
+        names_text = ", ".join(secrets)
         return stuck(
             "image",
-            f"{subject} cannot be pulled: the registry rejected pull secret {listed}"
+            f"{subject} cannot be pulled: the registry rejected pull secret {names_text}"
             " (or the image does not exist)",
             f"renew it (`kubectl create secret docker-registry {secrets[0]} ...`), or check"
             " the image's name",

@@ -194,7 +194,7 @@ def deletion_reasons(observation: ClusterObservation) -> list[Waiting]:
 def _deleted(observation: ClusterObservation, since_s: float) -> Waiting:
     passed_s = max(0.0, observation.now_s - since_s)
     finalizers = texts(observation.raycluster, "metadata", "finalizers")
-    listed = ", ".join(finalizers)
+    holders = ", ".join(finalizers)
     line = f"its deletion has been in progress for {passed_s:.0f} s"
     if not finalizers:
         count = len(observation.pods)
@@ -203,11 +203,11 @@ def _deleted(observation: ClusterObservation, since_s: float) -> Waiting:
     remedy = "the operator removes it after it has cleaned up Redis (at most 5 min)"
     if not any("gcs-ft" in name for name in finalizers):
         remedy = (
-            f"the controller that set {listed} must remove it; an administrator can do so with"
+            f"the controller that set {holders} must remove it; an administrator can do so with"
             f" `kubectl edit raycluster {observation.name}`"
         )
     return Waiting(
-        message=f"{line}; blocked by finalizer {listed}",
+        message=f"{line}; blocked by finalizer {holders}",
         remedy=remedy,
         kind="deletion",
         is_stuck=passed_s > 10 * _DELETE_PATIENCE_S,
