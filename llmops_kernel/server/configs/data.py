@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.configs.looking import LookHandler
+from llmops_kernel.server.configs.inspection import InspectionHandler
 from llmops_kernel.server.wire.configs import ConfigTarget
 from llmops_kernel.server.wire.data import (
     ConfigData,
@@ -23,7 +23,7 @@ from llmops_kernel.views.data_preview.text import lines, row_head, shown_report,
 _MOST_TOKENS = 8000
 
 
-class _PreviewHandler(LookHandler):
+class _PreviewHandler(InspectionHandler):
     """Looks at data in a process of its own, with a limit of time."""
 
     async def job(self, body: ConfigTarget) -> service.PreviewJob:
@@ -40,7 +40,9 @@ class DataHandler(_PreviewHandler):
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
         start = self.manager.spare.take
-        preview = await self.look(body, lambda stop: service.preview(job, stop=stop, start=start))
+        preview = await self.inspect(
+            body, lambda stop: service.preview(job, stop=stop, start=start)
+        )
         self.reply(_data(preview))
 
 
@@ -51,7 +53,7 @@ class DataRowHandler(_PreviewHandler):
         job = await self.job(body)
         job = job.model_copy(update={"side": body.side})
         start = self.manager.spare.take
-        preview = await self.look(
+        preview = await self.inspect(
             body,
             lambda stop: service.preview_row(
                 job, body.row, max_tokens=_MOST_TOKENS, stop=stop, start=start

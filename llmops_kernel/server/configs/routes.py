@@ -13,7 +13,7 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.kinds.files import file_kind_named, file_kinds
 from llmops_kernel.kinds.registry import is_registered
 from llmops_kernel.server.base import protected
-from llmops_kernel.server.configs.looking import TIMEOUT_S, LookHandler
+from llmops_kernel.server.configs.inspection import TIMEOUT_S, InspectionHandler
 from llmops_kernel.server.configs.target import ConfigHandler
 from llmops_kernel.server.wire.configs import (
     CheckBody,
@@ -51,7 +51,7 @@ class TemplateHandler(ConfigHandler):
         self.reply(ConfigText(text=text))
 
 
-class CheckHandler(LookHandler):
+class CheckHandler(InspectionHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CheckBody)
@@ -61,7 +61,7 @@ class CheckHandler(LookHandler):
         if body.closely and config is not None:
             workspace = folder or Path(self.manager.root_dir)
             run = partial(run_job, start=self.manager.spare.take)
-            closely = await self.look(
+            closely = await self.inspect(
                 body,
                 lambda stop: check_closely(
                     config,

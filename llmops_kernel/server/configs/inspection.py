@@ -21,7 +21,7 @@ T = TypeVar("T")
 Key = tuple[str, str]
 
 
-class LookHandler(ConfigHandler):
+class InspectionHandler(ConfigHandler):
     """Gives work a `Stop` that is set when the client goes away or asks anew about the config."""
 
     _stop: Stop | None = None
@@ -31,10 +31,10 @@ class LookHandler(ConfigHandler):
         super().on_connection_close()
         self._end()
 
-    async def look(self, body: ConfigTarget, work: Callable[[Stop], T]) -> T:
+    async def inspect(self, body: ConfigTarget, work: Callable[[Stop], T]) -> T:
         """Do work in its turn. Raises StoppedError, and RequestError if its turn never came."""
         self._stop, self._stopped = Stop(), asyncio.Event()
-        newest: dict[Key, LookHandler] = self.settings.setdefault(_NEWEST, {})
+        newest: dict[Key, InspectionHandler] = self.settings.setdefault(_NEWEST, {})
         key = self._key(body)
         if key is not None:
             if key in newest:
