@@ -88,7 +88,7 @@ def wait_until_ready(
                 raise _ended_early(record, folder, phase=steps.now)
             # Asked only at the end: an answer costs the starting dashboard 50 ms.
             is_up = record.ray_address is not None
-            steps.look()
+            steps.check()
             answers = is_up and dashboard.session_name() == record.session_name is not None
             if answers and not unready(record, jobs_answer=dashboard.jobs() is not None):
                 return
@@ -110,7 +110,7 @@ class _Steps:
         self.now = start_phases(record)[0]
         self._reported = {self.now}
 
-    def look(self) -> None:
+    def check(self) -> None:
         for phase in start_phases(self._record):
             self._once(phase)
         if time.monotonic() - self._said > _SAY_EVERY_S:

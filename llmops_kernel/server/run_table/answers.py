@@ -38,7 +38,7 @@ def query_of(body: RunTableQuery) -> Query:
 
 def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     """Return one window of the lines. Raises QueryError."""
-    live.look()
+    live.refresh()
     reading = live.table.is_reading  # Before the rows, which another thread may complete now.
     selection, listing = live.ask(query_of(body))
     groups = grouped(selection.rows, selection.group) if selection.group else []
@@ -137,7 +137,7 @@ def parallel_coordinates(live: LiveTable, body: RunTableQuery) -> RunTableRays:
 
     Raises QueryError.
     """
-    live.look()
+    live.refresh()
     selection, listing = live.ask(query_of(body))
     scales = [
         scale_of(column, selection.rows) for column in _axes(listing, chosen=bool(body.columns))

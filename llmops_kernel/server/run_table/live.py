@@ -40,16 +40,18 @@ class LiveTable:
         self._answers: dict[Query, tuple[int, Selection, Listing]] = {}
         self._names: dict[tuple[int, frozenset[str]], Naming] = {}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Bring the table up to date, or leave that to the thread which is doing it."""
-        self.table.look_unless_busy(self._news, self._rows.known_ids())
+        self.table.refresh_unless_busy(self._news, self._rows.known_ids())
         if self.table.is_reading:
             self._read_on()
 
     def warm(self) -> None:
         """Load what the index has kept, in the background: the table then opens at once."""
         if self.table.version == 0:
-            threading.Thread(target=self._quiet_look, name="llmops-run-table", daemon=True).start()
+            threading.Thread(
+                target=self._refresh_quietly, name="llmops-run-table", daemon=True
+            ).start()
 
     def _read_on(self) -> None:
         """Read in the background what no index has: thousands of journals take a minute."""
@@ -63,20 +65,20 @@ class LiveTable:
 
     def read_all(self) -> None:
         """Read what no index has, then return: a file must not miss runs."""
-        self.look()
+        self.refresh()
         self._read_all()
 
     def _read_all(self) -> None:
         while self.table.is_reading:
             before = len(self.table.rows)
-            self._quiet_look(check_s=_READ_S)
+            self._refresh_quietly(check_s=_READ_S)
             if len(self.table.rows) == before:
                 return  # What is left cannot be read.
             time.sleep(_REST_S)
 
-    def _quiet_look(self, check_s: float = 0.0) -> None:
+    def _refresh_quietly(self, check_s: float = 0.0) -> None:
         with suppress(StoreError):  # The next request reports it.
-            self.table.look(check_s=check_s, followed=self._rows.known_ids())
+            self.table.refresh(check_s=check_s, followed=self._rows.known_ids())
 
     def ask(self, query: Query) -> tuple[Selection, Listing]:
         """Return the runs that match, from the last look. Raises QueryError."""

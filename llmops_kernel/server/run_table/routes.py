@@ -64,7 +64,7 @@ class ColumnsHandler(_TableHandler):
         self.reply(await self.run(self._columns))
 
     def _columns(self) -> RunTableColumns:
-        self.live.look()
+        self.live.refresh()
         table = self.live.table
         every = list(table.catalogue.columns.values())
         sample = table.rows[:1_000]

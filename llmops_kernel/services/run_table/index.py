@@ -85,7 +85,7 @@ class RunTable:
         Set after `rows`: who reads it before them, and finds it False, has them all.
         """
 
-    def look(
+    def refresh(
         self, *, check_s: float | None = None, followed: Collection[str] = frozenset()
     ) -> None:
         """Bring the rows up to date; without `check_s` every run is checked. Raises StoreError.
@@ -93,9 +93,9 @@ class RunTable:
         Of the runs in `followed` somebody else brings the news.
         """
         with self._lock:
-            self._look(NO_NEWS, followed, check_s)
+            self._refresh(NO_NEWS, followed, check_s)
 
-    def look_unless_busy(
+    def refresh_unless_busy(
         self, news: Callable[[], Mapping[str, RunSummary]], followed: Collection[str]
     ) -> None:
         """Look for a moment; with rows already there, do not wait for another thread.
@@ -104,7 +104,7 @@ class RunTable:
         """
         if self._lock.acquire(blocking=self.version == 0):
             try:
-                self._look(news(), followed, CHECK_S if self.version else FIRST_S)
+                self._refresh(news(), followed, CHECK_S if self.version else FIRST_S)
             finally:
                 self._lock.release()
 
@@ -119,7 +119,7 @@ class RunTable:
         """Answer from the rows of the last look. Raises QueryError."""
         return select(self.rows if query.hidden else self.shown, self.catalogue, query)
 
-    def _look(
+    def _refresh(
         self, news: Mapping[str, RunSummary], followed: Collection[str], check_s: float | None
     ) -> None:
         ids = self._store.ids()

@@ -40,7 +40,7 @@ def list_rows(
 ) -> Listing:
     """Return the runs that match, at most `limit`. Raises QueryError."""
     table = RunTable(store)
-    table.look()
+    table.refresh()
     selection = table.select(query)
     filters = {"name": name, "cluster": cluster, "starred": starred}
     rows = [row for row in selection.rows if _is(row, filters)]

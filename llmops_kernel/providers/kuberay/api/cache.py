@@ -44,7 +44,7 @@ class Snapshot:
 
 
 class Cache:
-    """Keeps the objects at one path. Starts with the first look, ends when it is no longer used."""
+    """Keeps the objects at one path: from the first snapshot until it is no longer used."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Cache:
             self._asked_s = time.monotonic()
             self._start()
 
-    def look(self, *, patience_s: float = 5.0) -> Snapshot:
+    def snapshot(self, *, patience_s: float = 5.0) -> Snapshot:
         """Return the objects: at once if there are any, else after the first list.
 
         Raises KubeError when nothing is known and the API server cannot be asked.

@@ -119,7 +119,7 @@ def _asker(
         located = fetched(scope, template.name, home=home)
         if located is not None:
             return located
-        return look_at(open_kube(scope.context), scope.namespace, template)
+        return snapshot_of(open_kube(scope.context), scope.namespace, template)
 
     return ask
 
@@ -179,7 +179,7 @@ class _ContextReader:
         return self.at(part, call)
 
 
-def look_at(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSnapshot:
+def snapshot_of(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSnapshot:
     """Return what is seen of a namespace. Raises KubeError if it cannot be reached or accessed."""
     reader = _ContextReader(kube)
     if not reader.at("", lambda: kube.get(raycluster_path(namespace), limit=1)):
@@ -187,7 +187,7 @@ def look_at(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSna
     if not reader.at("", lambda: kube.get(namespace_path(namespace))):
         return ContextSnapshot(lacks=f"there is no namespace {namespace}")
     reader.all_of("quotas", quotas_path(namespace))
-    if template.queue and (missing := _look_at_queues(reader, namespace)):
+    if template.queue and (missing := _read_queues(reader, namespace)):
         return ContextSnapshot(lacks=missing)
     if template.managed_by != MULTIKUEUE:  # Else Kueue chooses its pods' cluster.
         reader.all_of("nodes", nodes_path())
@@ -197,7 +197,7 @@ def look_at(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSna
     return ContextSnapshot(**reader.parts)
 
 
-def _look_at_queues(reader: _ContextReader, namespace: str) -> str:
+def _read_queues(reader: _ContextReader, namespace: str) -> str:
     if not reader.at("kueue", lambda: reader.kube.get(KUEUE)):
         return "Kueue is not installed"
     group = reader.parts.pop("kueue", {})

@@ -50,7 +50,7 @@ class GuardedRayCluster:
 
     def guard_state(self) -> GuardState | None:
         """Return what is due; None without an idle policy."""
-        return look(self.located)
+        return guard_state_of(self.located)
 
     def record_idle(self, state: GuardState) -> None:
         """Record since when it is idle. Raises KubeError."""
@@ -76,7 +76,7 @@ class GuardedRayCluster:
         return act(self.located, state)
 
 
-def look(located: LocatedCluster) -> GuardState | None:
+def guard_state_of(located: LocatedCluster) -> GuardState | None:
     """Ask Ray what runs, and return what is due; None without a policy. Silence raises nothing."""
     cluster = guard_input(located.raycluster)
     if cluster is None:
@@ -155,7 +155,7 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
         current = fetched(located.scope, located.own_name, label=located.name, home=located.home)
         if current is None or current.uid != located.uid:
             return False
-        newest = look(current)
+        newest = guard_state_of(current)
         if newest is None or newest.act is not state.act:
             return False
         require_clock(current)

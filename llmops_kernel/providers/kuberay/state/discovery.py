@@ -172,7 +172,7 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
     for scope, kube, cache in caches:
         try:
             left_s = max(0.05, deadline_s - time.monotonic())
-            snapshots.append((scope, kube, cache, cache.look(patience_s=left_s)))
+            snapshots.append((scope, kube, cache, cache.snapshot(patience_s=left_s)))
         except KubeDenied as error:
             denied.append((scope, error))
         except KubeError as error:

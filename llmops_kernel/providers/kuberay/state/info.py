@@ -183,7 +183,7 @@ def actions_of(
 def pods_of_cluster(located: LocatedCluster, *, patience_s: float = _PODS_S) -> list[Obj] | None:
     """Return its pods from the namespace's one watch of pods; None if they may not be seen."""
     try:
-        snapshot = pods_of(located.kube, located.scope.namespace).look(patience_s=patience_s)
+        snapshot = pods_of(located.kube, located.scope.namespace).snapshot(patience_s=patience_s)
     except KubeError:
         return None
     cluster_name, label = located.own_name, names.RAY_CLUSTER_LABEL

@@ -59,7 +59,7 @@ def wait_until_ready(
             )
         if timeout_s is not None and now_s - began_s >= timeout_s:
             raise _timeout_error(info, f"after {timeout_s:.0f} s")
-        reporter.look(info)
+        reporter.update(info)
         cache.wait(_POLL_S)
 
 
@@ -72,7 +72,7 @@ class _ProgressReporter:
         self._told = ""
         self._reported_s = 0.0
 
-    def look(self, info: ClusterInfo) -> None:
+    def update(self, info: ClusterInfo) -> None:
         sentence = sentence_of(info)
         now_s, comparable = time.monotonic(), _CHANGES.sub("", sentence)
         if comparable == self._told and now_s - self._reported_s < _EVERY_S:
