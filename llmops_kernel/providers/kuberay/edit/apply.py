@@ -117,7 +117,7 @@ def _rendered(located: LocatedCluster, template: KubeRayTemplate) -> Manifest:
     if missing is None:
         spec = located.raycluster["spec"]
         missing = frozenset(name for name in features.OPTIONAL if name not in spec)
-    return render(template, namespace=located.scope.namespace, lacks=missing)
+    return render(template, namespace=located.scope.namespace, missing_fields=missing)
 
 
 def _base(located: LocatedCluster) -> Raw | None:

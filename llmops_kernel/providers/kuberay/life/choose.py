@@ -62,7 +62,7 @@ class ContextSnapshot:
     cluster_queues: tuple[Obj, ...] | None = None
     can_grow: bool | None = None
     """Whether nodes are added when pods need them."""
-    lacks: str = ""
+    missing: str = ""
     """Missing prerequisite: KubeRay, Kueue, the namespace."""
 
 
@@ -183,12 +183,12 @@ def snapshot_of(kube: Kube, namespace: str, template: KubeRayTemplate) -> Contex
     """Return what is seen of a namespace. Raises KubeError if it cannot be reached or accessed."""
     reader = _ContextReader(kube)
     if not reader.at("", lambda: kube.get(raycluster_path(namespace), limit=1)):
-        return ContextSnapshot(lacks="KubeRay is not installed")
+        return ContextSnapshot(missing="KubeRay is not installed")
     if not reader.at("", lambda: kube.get(namespace_path(namespace))):
-        return ContextSnapshot(lacks=f"there is no namespace {namespace}")
+        return ContextSnapshot(missing=f"there is no namespace {namespace}")
     reader.all_of("quotas", quotas_path(namespace))
     if template.queue and (missing := _read_queues(reader, namespace)):
-        return ContextSnapshot(lacks=missing)
+        return ContextSnapshot(missing=missing)
     if template.managed_by != MULTIKUEUE:  # Else Kueue chooses its pods' cluster.
         reader.all_of("nodes", nodes_path())
         reader.all_of("node_pods", "/api/v1/pods", selector=_PODS_ON_NODES)
@@ -241,8 +241,8 @@ def verdict(
     podsets: Sequence[PodSet], snapshot: ContextSnapshot, *, template: KubeRayTemplate
 ) -> Verdict:
     """Return whether the cluster fits there, and what limits it or is free."""
-    if snapshot.lacks:
-        return Verdict(Fit.NEVER, snapshot.lacks)
+    if snapshot.missing:
+        return Verdict(Fit.NEVER, snapshot.missing)
     parts = [namespace_verdict(podsets, snapshot.quotas)]
     if template.queue:
         parts.append(

@@ -91,7 +91,7 @@ def _complete_existing(
         return CreatedCluster(located, is_new=False)
     recorded = status.template_of(raycluster) or template
     missing = features.lacking(located.kube) or frozenset()
-    manifest = render(recorded, namespace=scope.namespace, lacks=missing)
+    manifest = render(recorded, namespace=scope.namespace, missing_fields=missing)
     _note(home, scope, raycluster, recorded)
     _make_companions(located.kube, manifest, raycluster, undo=False)
     return CreatedCluster(located, is_new=recorded == template)

@@ -48,7 +48,7 @@ def accepted_manifest(
     Raises KubeError with every field that is rejected.
     """
     missing = features.lacking(kube) or frozenset()
-    manifest = render(template, namespace=namespace, lacks=missing)
+    manifest = render(template, namespace=namespace, missing_fields=missing)
     try:
         try_create(kube, manifest)
     except KubeError as error:
@@ -56,7 +56,7 @@ def accepted_manifest(
         if not unknown:
             raise
         # The CRD could not be read, so the dry run shows what it lacks.
-        manifest = render(template, namespace=namespace, lacks=missing | unknown)
+        manifest = render(template, namespace=namespace, missing_fields=missing | unknown)
         try_create(kube, manifest)
     return manifest
 

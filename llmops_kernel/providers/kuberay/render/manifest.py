@@ -38,9 +38,11 @@ class Manifest:
         return "---\n".join(dump(body) for body in (self.raycluster, *companions))
 
 
-def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:
-    """Render a template; `lacks` names fields of the spec that the installed CRD does not have."""
-    own_token = AUTH_FIELD in set(lacks)
+def render(
+    template: KubeRayTemplate, *, namespace: str, missing_fields: Iterable[str] = ()
+) -> Manifest:
+    """Render a template without the fields of the spec that the installed CRD lacks."""
+    own_token = AUTH_FIELD in set(missing_fields)
     raycluster = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,

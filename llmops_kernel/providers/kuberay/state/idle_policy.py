@@ -21,8 +21,8 @@ class Activity:
     """None: Ray did not answer, so nothing follows from it."""
     since_s: float | None = None
     """Unix time since which nothing runs; None while something does."""
-    what: str = ""
-    """A readable text: what runs."""
+    description: str = ""
+    """Readable text about what runs."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ def activity(
         return Activity(None)
     running = [job for job in jobs if is_active(job)]
     if running:
-        return Activity(True, what=_text(running))
+        return Activity(True, description=_text(running))
     times = [_end_s(job) for job in jobs]
     for name, reported in (activities or {}).items():
         state = text(reported, "is_active")
         if state == "ERROR":
             return Activity(None)
         if state == "ACTIVE":
-            return Activity(True, what=text(reported, "reason") or f"{name} is active")
+            return Activity(True, description=text(reported, "reason") or f"{name} is active")
         times.append(_number(fields(reported).get("last_activity_at")))
     times_known = [at_s for at_s in [*times, ready_s] if at_s is not None]
     return Activity(False, since_s=max(times_known)) if times_known else Activity(None)
@@ -137,7 +137,7 @@ def decide(cluster: GuardInput, now: Activity, *, now_s: float) -> GuardState:
         return _with(state, Act.SUSPEND, f"nothing has run for {idle_s:.0f} s")
     if now.is_active is None and cluster.is_up:
         return _with(state, Act.NONE, "Ray did not report whether anything runs")
-    return _with(state, Act.NONE, now.what)
+    return _with(state, Act.NONE, now.description)
 
 
 def _idle_since(cluster: GuardInput, now: Activity) -> float | None:
@@ -161,7 +161,7 @@ def _at_end(state: GuardState, cluster: GuardInput, now: Activity, *, now_s: flo
     over_s = now_s - (state.ends_at_s or now_s)
     if cluster.is_up and now.is_active is not False and over_s < policy.drain_s:
         left_s = policy.drain_s - over_s
-        activity_text = now.what or "whatever runs on it"
+        activity_text = now.description or "whatever runs on it"
         return _with(
             state,
             Act.DRAIN,

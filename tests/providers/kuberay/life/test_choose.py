@@ -104,7 +104,7 @@ CASES: dict[str, tuple[ContextSnapshot, KubeRayTemplate, Fit, str]] = {
         "cannot hold 1 worker",
     ),
     "no KubeRay": (
-        ContextSnapshot(lacks="KubeRay is not installed"),
+        ContextSnapshot(missing="KubeRay is not installed"),
         TEMPLATE,
         Fit.NEVER,
         "KubeRay is not installed",
