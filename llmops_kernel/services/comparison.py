@@ -46,7 +46,7 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
     first = _base(ordered, base)
     names = labels_of(store, ordered)
     rest = [run_id for run_id in ordered if run_id != first]
-    diffs = tuple(_named(diff_runs(store, first, other), names) for other in rest)
+    diffs = tuple(_named(diff_runs(store, first, other_run), names) for other_run in rest)
     return ComparedRuns(tuple(ordered), diffs, first, names)
 
 

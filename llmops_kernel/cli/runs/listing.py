@@ -95,9 +95,9 @@ def _print(
             [{**s.model_dump(mode="json"), "label": names[s.run_id]} for s in listing.summaries]
         )
     elif not listing:
-        none = "No run matches." if is_filtered else "No run yet."
+        message = "No run matches." if is_filtered else "No run yet."
         hint = "" if is_filtered else " Submit one: llmops submit CONFIG.train.yaml"
-        console.out().print(none + hint)
+        console.out().print(message + hint)
     else:
         from llmops_kernel.cli.runs.tables import chosen_table, runs_table
 

@@ -100,9 +100,9 @@ class _Round:
 class _Channel:
     """A feed with its subscribers."""
 
-    def __init__(self, topic: str, *, make: Callable[[], Feed], executor: Executor) -> None:
+    def __init__(self, topic: str, *, factory: Callable[[], Feed], executor: Executor) -> None:
         self._topic = topic
-        self._make = make
+        self._make = factory
         self._executor = executor
         self._feed: Feed | None = None
         self._subscriptions: dict[Subscriber, _Subscription] = {}
@@ -226,12 +226,12 @@ class Hub:
 
         Raises KeyError for an unregistered topic.
         """
-        make = self._factory(topic)
-        if make is None:
+        factory = self._factory(topic)
+        if factory is None:
             raise KeyError(topic)
         self._loop = asyncio.get_running_loop()
         if topic not in self._channels:
-            channel = _Channel(topic, make=make, executor=self._executor)
+            channel = _Channel(topic, factory=factory, executor=self._executor)
             self._channels[topic] = channel
             self._tasks[topic] = self._loop.create_task(self._serve(topic, channel))
         self._channels[topic].join(subscriber, have)

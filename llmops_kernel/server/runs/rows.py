@@ -203,10 +203,10 @@ class RunRows:
 
 def read_row(watched: Watched, store: RunStore) -> RunRow:
     """Return the row of a run that has been polled."""
-    return row_of(watched.summary(), store, left=watched.time_left(time.time()))
+    return row_of(watched.summary(), store, time_left=watched.time_left(time.time()))
 
 
-def row_of(summary: RunSummary, store: RunStore, *, left: TimeLeft | None = None) -> RunRow:
+def row_of(summary: RunSummary, store: RunStore, *, time_left: TimeLeft | None = None) -> RunRow:
     run_id = summary.run_id
     attempts = store.attempts(run_id)
     shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
@@ -219,8 +219,8 @@ def row_of(summary: RunSummary, store: RunStore, *, left: TimeLeft | None = None
         differs="",
         progress=RunProgress(**asdict(progress)) if progress else None,
         fraction=progress.fraction if progress else None,
-        eta_s=None if left is None else left.seconds,
-        eta_is_least=left is not None and left.is_least,
+        eta_s=None if time_left is None else time_left.seconds,
+        eta_is_least=time_left is not None and time_left.is_least,
         curve_label="" if column is None else column.label,
         actions=actions_now(kind, summary.state),
         submission_id=attempts[-1].submission_id if attempts else None,

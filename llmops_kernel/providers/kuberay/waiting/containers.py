@@ -392,6 +392,6 @@ def _pull_fault(image: str, pod: Obj, observation: ClusterObservation) -> str:
 def _reason(reported: str) -> str:
     """Return the part after the last of the kubelet's prefixes."""
     line = one_line(reported)
-    for cut in ("rpc error: code = ", "desc = "):
-        line = line.rpartition(cut)[2]
+    for prefix in ("rpc error: code = ", "desc = "):
+        line = line.rpartition(prefix)[2]
     return line if not line.startswith("Back-off pulling image") else line.partition(": ")[2]
