@@ -15,6 +15,7 @@ from llmops_kernel.cli.bench import score_commands  # noqa: F401
 from llmops_kernel.cli.clusters import actions, engines, group, guard, rights  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
+from llmops_kernel.cli.runs import chat, export, listing, samples, submit  # noqa: F401
 from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 
