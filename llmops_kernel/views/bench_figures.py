@@ -19,7 +19,7 @@ BETWEEN = "between_phases"
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A measured re-submission."""
+    """One re-submission."""
 
     kind: Kind
     run_id: str
@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Measurements of all runs of one kind."""
+    """All runs of one kind."""
 
     runs_s: tuple[float, ...] = ()
     """Seconds from submit to first step, in the order of the runs."""
@@ -60,14 +60,14 @@ class LoopFigures:
 
     @property
     def ratio(self) -> float | None:
-        """Return cold median / warm median; None unless both are known."""
+        """Cold median / warm median; None unless both are known."""
         if not self.warm.median_s or self.cold.median_s is None:
             return None
         return self.cold.median_s / self.warm.median_s
 
     @property
     def phase_names(self) -> list[str]:
-        """Return names of both sides' phases, in the order of the start-up."""
+        """Names of both sides' phases, in the order of the start-up."""
         return _in_order({*self.warm.phases, *self.cold.phases})
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ class LoopFigures:
         return {"warm": self.warm.as_dict(), "cold": self.cold.as_dict(), "ratio": ratio}
 
 
-def loop_figures(measurements: Iterable[Measured]) -> LoopFigures:
-    """Return medians of each kind; a phase that a run did not have took it no time."""
-    runs = list(measurements)
+def loop_figures(measured: Iterable[Measured]) -> LoopFigures:
+    """Medians of each kind; a phase that a run did not have took it no time."""
+    runs = list(measured)
     return LoopFigures(**{kind: _side([run for run in runs if run.kind == kind]) for kind in KINDS})
 
 
@@ -101,7 +101,7 @@ def _place(name: str) -> int:
 
 
 def phase_shares(view: RunView) -> dict[str, float]:
-    """Return seconds of each phase from submit to first step, no instant counted twice.
+    """Seconds of each phase from submit to first step, no instant counted twice.
 
     Where phases overlap, the later one has the time: what it waits for must be over, whatever
     another host's clock says or an end that was never reported. The shares add up to
@@ -117,17 +117,15 @@ def phase_shares(view: RunView) -> dict[str, float]:
     for span in spans:
         cuts |= {span.begin_s, until_s if span.end_s is None else span.end_s}
     shares: dict[str, float] = {}
-    for begin_s, end_s in itertools.pairwise(sorted(cut for cut in cuts if cut <= until_s)):
-        under_way = [
-            s for s in spans if s.begin_s <= begin_s and (s.end_s is None or s.end_s > begin_s)
-        ]
+    for left, right in itertools.pairwise(sorted(cut for cut in cuts if cut <= until_s)):
+        under_way = [s for s in spans if s.begin_s <= left and (s.end_s is None or s.end_s > left)]
         name = max((span.name for span in under_way), key=_place) if under_way else BETWEEN
-        shares[name] = shares.get(name, 0.0) + end_s - begin_s
+        shares[name] = shares.get(name, 0.0) + right - left
     return shares
 
 
 def misfit(kind: Kind, view: RunView, *, num_workers: int) -> str:
-    """Return why a run's journal contradicts a start of this kind; empty when it does not."""
+    """Why a run's journal does not show that all of it started in this way; empty when it does."""
     warmth = view.warmth
     reported = 0 if warmth is None else warmth.warm + warmth.cold
     if warmth is not None and (warmth.cold if kind == "warm" else warmth.warm):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAR, DOTS = 0.5, 0.42
-# One colour per start-up phase; neighbours in the bar differ in hue as well as in tone.
+# One a start-up phase; neighbours in the bar differ in hue as well as in tone.
 _PALETTE = (
     *("#1565c0", "#ef6c00", "#2e7d32", "#c62828", "#6a1b9a", "#00838f", "#9e9d24"),
     *("#4e342e", "#37474f", "#ad1457", "#00c853", "#0288d1", "#f9a825", "#558b2f", "#5e35b1"),
@@ -34,14 +34,14 @@ def render_png(figures: LoopFigures, *, title: str = "") -> bytes:
     axes = figure.subplots()
     style_axes(axes, _headline(figures))
     axes.grid(visible=False, axis="y")
-    sides = [(kind, side) for kind in KINDS if (side := getattr(figures, kind)).runs_s]
-    longest_s = max((max(*side.runs_s, sum(side.phases.values())) for _, side in sides), default=1)
+    shown = [(kind, side) for kind in KINDS if (side := getattr(figures, kind)).runs_s]
+    longest_s = max((max(*side.runs_s, sum(side.phases.values())) for _, side in shown), default=1)
     colors = _colors(figures.phase_names)
-    for row, (_, side) in enumerate(sides):
+    for row, (_, side) in enumerate(shown):
         _bar(axes, row, side, colors=colors, longest_s=longest_s)
         _dots(axes, row, side)
-    axes.set_yticks(range(len(sides)), [_label(kind, side) for kind, side in sides], fontsize=9)
-    axes.set_ylim(len(sides) - 0.45, -0.75)
+    axes.set_yticks(range(len(shown)), [_label(kind, side) for kind, side in shown], fontsize=9)
+    axes.set_ylim(len(shown) - 0.45, -0.75)
     axes.set_xlim(0, longest_s * 1.04)
     axes.set_xlabel("seconds since submit", fontsize=8)
     _legend(axes, figures, colors)
@@ -63,8 +63,8 @@ def _label(kind: str, side: Side) -> str:
 
 def _colors(names: list[str]) -> dict[str, str]:
     """Return the colours: a phase has the same one in each picture."""
-    colors = dict(zip(PHASES, _PALETTE, strict=True)) | {BETWEEN: "#c4c4c4"}
-    return {name: colors.get(name, GREY) for name in names}
+    known = dict(zip(PHASES, _PALETTE, strict=True)) | {BETWEEN: "#c4c4c4"}
+    return {name: known.get(name, GREY) for name in names}
 
 
 def _bar(axes: Axes, row: int, side: Side, *, colors: dict[str, str], longest_s: float) -> None:
@@ -79,7 +79,7 @@ def _bar(axes: Axes, row: int, side: Side, *, colors: dict[str, str], longest_s:
 
 
 def _dots(axes: Axes, row: int, side: Side) -> None:
-    """Draw dots above the bar, so that they hide nothing; the median as a line through both."""
+    """Above the bar, so that they hide nothing; the median as a line through both."""
     height = row - DOTS
     axes.plot(side.runs_s, [height] * len(side.runs_s), "o", color="#333333", markersize=4)
     assert side.median_s is not None

@@ -70,16 +70,16 @@ def loop(
     preset: PresetName = None,
     script: ScriptFile = None,
     cluster: ClusterName = "local",
-    warm_only: Annotated[bool, typer.Option("--warm-only", help="Skip cold runs.")] = False,
-    cold_only: Annotated[bool, typer.Option("--cold-only", help="Skip warm runs.")] = False,
+    warm_only: Annotated[bool, typer.Option("--warm-only", help="Skip the cold ones.")] = False,
+    cold_only: Annotated[bool, typer.Option("--cold-only", help="Skip the warm ones.")] = False,
     png: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit one config warm and cold alternately; compare the times to the first step.
 
     One submission of each kind warms up and is not counted; then warm and cold
-    runs alternate, each after the end of the one before. A run that did not start as
-    intended is reported and not counted. Ctrl-C stops the current run and prints
+    runs alternate, each after the end of the one before. A run that did not start the
+    intended way is reported and left out. Ctrl-C stops the current run and prints
     what was measured so far (exit code 130); so does a run that fails (1).
 
     --json prints {"warm": {"median_s", "runs_s", "phases"}, "cold": {...}, "ratio"}.
@@ -87,15 +87,15 @@ def loop(
     medians; "ratio" is the cold median / the warm median. What was not measured
     is null.
     """
-    config, changes = _words(config, overrides or (), script)
+    config, words = _words(config, overrides or (), script)
     _check(config, preset, warm_only=warm_only, cold_only=cold_only, png=png)
     kinds: list[Kind] = [] if cold_only else ["warm"]
     kinds += [] if warm_only else ["cold"]
     from llmops_kernel.services.bench.prepare import config_file
 
     with config_file(config, preset) as path:
-        bench = _prepare(path, changes, cluster=cluster, kinds=kinds, runs=runs)
-        _carry_out(bench, png=png, as_json=as_json)
+        made = _prepare(path, words, cluster=cluster, kinds=kinds, runs=runs)
+        _carry_out(made, png=png, as_json=as_json)
 
 
 def _words(
@@ -166,11 +166,11 @@ def check_picture(png: Path | None) -> None:
         raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
 
 
-def _carry_out(bench: LoopBench, *, png: Path | None, as_json: bool) -> None:
+def _carry_out(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
     """Run the benchmark; print what was measured even when it is interrupted."""
-    with interruptible(lambda: _show(bench, png=png, as_json=as_json)):
-        bench.run()
-    missing = [kind for kind in bench.kinds if all(run.kind != kind for run in bench.measured)]
+    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
+        made.run()
+    missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
     if missing:
         from llmops_kernel.errors import RunFailedError
 
@@ -180,18 +180,18 @@ def _carry_out(bench: LoopBench, *, png: Path | None, as_json: bool) -> None:
         )
 
 
-def _show(bench: LoopBench, *, png: Path | None, as_json: bool) -> None:
+def _show(made: LoopBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.bench.table import loop_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.views.bench_figures import loop_figures
 
-    figures = loop_figures(bench.measured)
+    figures = loop_figures(made.measured)
     if as_json:
         print_json(figures.as_dict())
-    elif bench.measured:
+    elif made.measured:
         out().print(loop_table(figures))
-    if png is not None and bench.measured:
-        _draw(figures, png, title=_title(bench))
+    if png is not None and made.measured:
+        _draw(figures, png, title=_title(made))
 
 
 def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
@@ -202,11 +202,11 @@ def _draw(figures: LoopFigures, png: Path, *, title: str) -> None:
     out(stderr=True).print(f"Picture: {png}", markup=False)
 
 
-def _title(bench: LoopBench) -> str:
-    """Return what ran and where: `tiny-llama · full · zero2 × 2 · cluster local`."""
+def _title(made: LoopBench) -> str:
+    """What ran and where: `tiny-llama · full · zero2 × 2 · cluster local`."""
     from llmops_kernel import api
     from llmops_kernel.views.snapshot import describe
 
-    record = api.attach(bench.measured[-1].run_id).record
-    parts = (describe(record), f"cluster {bench.cluster.name}")
+    record = api.attach(made.measured[-1].run_id).record
+    parts = (describe(record), f"cluster {made.cluster.name}")
     return " · ".join(part for part in parts if part)

@@ -28,26 +28,25 @@ ScoreFile = Annotated[
     Path, typer.Argument(help="Score config.", metavar="FILE", exists=True, dir_okay=False)
 ]
 BatchSizes = Annotated[
-    str,
-    typer.Option(
-        help="Batch sizes: sequences that a replica processes at once.", metavar="N,N,..."
-    ),
+    str, typer.Option(help="Sequences that one replica works on at once.", metavar="N,N,...")
 ]
-Replicas = Annotated[str, typer.Option(help="Numbers of model replicas.", metavar="N,N,...")]
+Replicas = Annotated[
+    str, typer.Option(help="Copies of the model at the same time.", metavar="N,N,...")
+]
 Rows = Annotated[
-    int, typer.Option(help="Rows per run, from the start of the config's input.", min=1)
+    int, typer.Option(help="Rows of the config's input in each run: its first ones.", min=1)
 ]
-Runs = Annotated[int, typer.Option(help="Measured runs per size.", min=1)]
+Runs = Annotated[int, typer.Option(help="Counted runs of each size.", min=1)]
 
 
 def _numbers(text: str) -> list[int]:
     try:
-        numbers = [int(part) for part in text.split(",")]
+        found = [int(part) for part in text.split(",")]
     except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
+        found = []
+    if not found or min(found) < 1:
         raise typer.BadParameter(f"{text!r} is not a list of whole numbers from 1, as 1,2,4")
-    return numbers
+    return found
 
 
 @bench_app.command("score", epilog=_EPILOG)
@@ -78,7 +77,7 @@ def score(
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
     check_picture(png)
-    bench = prepare_score(
+    made = prepare_score(
         *(config, overrides or ()),
         cluster=cluster,
         sizes=sizes,
@@ -87,8 +86,8 @@ def score(
         report=_report,
         start=bring_up,
     )
-    with interruptible(lambda: _show(bench, png=png, as_json=as_json)):
-        bench.run()
+    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
+        made.run()
 
 
 def _report(text: str) -> None:
@@ -97,12 +96,12 @@ def _report(text: str) -> None:
     out(stderr=True).print(text, markup=False, highlight=False)
 
 
-def _show(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
+def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.bench.score_table import score_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.bench.score import save
 
-    figures = bench.figures()
+    figures = made.figures()
     if figures is None:
         return
     knees = {n: knee.batch_size if (knee := figures.knee(n)) else None for n in figures.replicas}
@@ -145,11 +144,11 @@ def plan(
     from llmops_kernel.services.bench.score import saved
     from llmops_kernel.views.score_bench.figures import score_plan
 
-    estimate = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
+    found = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
     if as_json:
-        return print_json(json.loads(json.dumps(estimate.as_dict())))
+        return print_json(json.loads(json.dumps(found.as_dict())))
     console = out()
-    console.print(plan_table(estimate))
-    for text in estimate.assumptions:
+    console.print(plan_table(found))
+    for text in found.assumptions:
         console.print(f"- {text}", markup=False, highlight=False)
     return None

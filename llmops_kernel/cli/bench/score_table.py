@@ -1,4 +1,4 @@
-"""Tables of `llmops bench score` and `llmops bench plan`, as rich renderables."""
+"""What `llmops bench score` and `llmops bench plan` print, as rich renderables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def score_table(figures: ScoreFigures) -> FittingTable:
         points, knee = figures.curve(replicas), figures.knee(replicas)
         rows += [_row(point, points[0], is_knee=point == knee) for point in points]
     names = ["replicas", "batch size", "out tokens/s", "in tokens/s", "rows/s", "x first", ""]
-    grid = table(names, rows, right=names[:-1])
-    grid.caption = (
+    made = table(names, rows, right=names[:-1])
+    made.caption = (
         "Medians, all replicas together. Knee: larger batches bring little more (Kneedle)."
     )
-    return grid
+    return made
 
 
 def _row(point: Point, first: Point, *, is_knee: bool) -> list[str]:
@@ -42,9 +42,9 @@ def _row(point: Point, first: Point, *, is_knee: bool) -> list[str]:
 def plan_table(plan: ScorePlan) -> FittingTable:
     """Return a line a number of replicas, with the assumptions below it."""
     names = ["replicas", "batch size", "rows/s", "wall time", f"{plan.unit}-hours", "cost", ""]
-    grid = table(names, [_plan_row(line) for line in plan.lines], right=names[:-1])
-    grid.caption = f"{plan.rows:,} rows; no knee: the fastest batch size"
-    return grid
+    made = table(names, [_plan_row(line) for line in plan.lines], right=names[:-1])
+    made.caption = f"{plan.rows:,} rows; no knee: the fastest batch size"
+    return made
 
 
 def _plan_row(line: PlanLine) -> list[str]:

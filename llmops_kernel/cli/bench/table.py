@@ -1,4 +1,4 @@
-"""The table of `llmops bench loop`, as a rich renderable."""
+"""What `llmops bench loop` prints, as rich renderables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def loop_table(figures: LoopFigures) -> FittingTable:
     rows.append(["cold / warm", _ratio(ratio), "", ""])
     rows.append(["warm / cold", _ratio(1 / ratio if ratio else None), "", ""])
     names = ["medians", "warm", "cold", "cold - warm"]
-    grid = table(names, rows, right=names[1:])
-    grid.caption = "Medians of phases need not add up to the median of the whole."
-    return grid
+    made = table(names, rows, right=names[1:])
+    made.caption = "Medians of phases need not add up to the median of the whole."
+    return made
 
 
 def _row(name: str, warm_s: float | None, cold_s: float | None) -> list[str]:
