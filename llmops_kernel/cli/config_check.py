@@ -15,7 +15,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.document import read_text
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 from llmops_kernel.services.configs import file_kind_of
 
 
@@ -72,7 +72,7 @@ def _check(
     except ConfigError as error:
         return FileCheck(str(path), list(error.problems))
     folder = workspace or path.absolute().parent
-    found = examine(
+    examined = examine(
         kind,
         text,
         path=str(path),
@@ -81,26 +81,26 @@ def _check(
         overrides=overrides,
         name=str(path),
     )
-    closely = Closely() if quick or found.config is None else _closely(path, found, folder)
-    return _result(path, kind, found, closely)
+    closely = CloseCheck() if quick or examined.config is None else _closely(path, examined, folder)
+    return _result(path, kind, examined, closely)
 
 
-def _closely(path: Path, found: Examined, folder: Path) -> Closely:
+def _closely(path: Path, examined: Examined, folder: Path) -> CloseCheck:
     with out(stderr=True).status(f"Checking {plain(str(path))} ...") as status:
-        return look_closely(
-            found.config,
+        return check_closely(
+            examined.config,
             folder,
-            known=found.problems,
+            problems=examined.problems,
             progress=lambda text: status.update(f"{plain(text)} ..."),
         )
 
 
-def _result(path: Path, kind: Kind, found: Examined, closely: Closely) -> FileCheck:
-    problems = ordered(map(found.placed, [*found.problems, *closely.problems]))
-    warnings = [*map(found.placed, [*found.warnings, *closely.warnings])]
-    if problems or found.config is None:
+def _result(path: Path, kind: Kind, examined: Examined, closely: CloseCheck) -> FileCheck:
+    problems = ordered(map(examined.placed, [*examined.problems, *closely.problems]))
+    warnings = [*map(examined.placed, [*examined.warnings, *closely.warnings])]
+    if problems or examined.config is None:
         return FileCheck(str(path), problems, warnings, checked=closely.notes)
-    config = found.config
+    config = examined.config
     return FileCheck(
         str(path),
         [],
@@ -112,28 +112,28 @@ def _result(path: Path, kind: Kind, found: Examined, closely: Closely) -> FileCh
     )
 
 
-def report(found: Sequence[FileCheck], *, as_json: bool) -> None:
+def report(checks: Sequence[FileCheck], *, as_json: bool) -> None:
     """Print valid files to stdout, problems and warnings to stderr; with `as_json` one object."""
     if as_json:
-        valid = all(one.is_valid for one in found)
-        answer = {"valid": valid, "files": [one.to_dict() for one in found]}
+        valid = all(check.is_valid for check in checks)
+        answer = {"valid": valid, "files": [check.to_dict() for check in checks]}
         echo(json.dumps(answer, indent=2))
         return
-    for one in found:
-        _print(one)
+    for check in checks:
+        _print(check)
 
 
-def _print(one: FileCheck) -> None:
+def _print(check: FileCheck) -> None:
     stderr = out(stderr=True)
-    for problem in one.problems:
+    for problem in check.problems:
         stderr.print(plain(str(problem)), style="red")
-    for warning in one.warnings:
-        stderr.print(plain(_warning(warning, one.file)), style="yellow")
-    if one.problems:
-        found = " and ".join([counted(len(one.problems), "problem"), *_num_warnings(one)])
-        stderr.print(f"{plain(one.file)} has {found}. Nothing was started.")
+    for warning in check.warnings:
+        stderr.print(plain(_warning(warning, check.file)), style="yellow")
+    if check.problems:
+        counts = " and ".join([counted(len(check.problems), "problem"), *_num_warnings(check)])
+        stderr.print(f"{plain(check.file)} has {counts}. Nothing was started.")
         return
-    out().print(facts(_facts(one)))
+    out().print(facts(_facts(check)))
 
 
 def _warning(warning: Problem, file: str) -> str:
@@ -142,14 +142,14 @@ def _warning(warning: Problem, file: str) -> str:
     return str(replace(warning, file=warning.file or file, path=path))
 
 
-def _num_warnings(one: FileCheck) -> list[str]:
-    return [counted(len(one.warnings), "warning")] if one.warnings else []
+def _num_warnings(check: FileCheck) -> list[str]:
+    return [counted(len(check.warnings), "warning")] if check.warnings else []
 
 
-def _facts(one: FileCheck) -> dict[str, str]:
-    shown = one.facts or {"effect": "\n".join(one.effect)}
-    warned = "".join(f", with {text}" for text in _num_warnings(one))
-    pairs = {"config": f"{plain(one.file)} is [green]valid[/]{warned}"}
-    if one.checked:
-        shown = shown | {"checked": "\n".join(one.checked)}
-    return pairs | {label: plain(value) for label, value in shown.items()}
+def _facts(check: FileCheck) -> dict[str, str]:
+    lines = check.facts or {"effect": "\n".join(check.effect)}
+    warned = "".join(f", with {text}" for text in _num_warnings(check))
+    pairs = {"config": f"{plain(check.file)} is [green]valid[/]{warned}"}
+    if check.checked:
+        lines = lines | {"checked": "\n".join(check.checked)}
+    return pairs | {label: plain(value) for label, value in lines.items()}

@@ -45,12 +45,14 @@ def init(
     from llmops_kernel.services import configs
 
     if example is None:
-        written = configs.init(path, model=model, data=data, method=method, force=force)
-        out().print(f"Wrote {written}.")
-        if "://" not in data and not (Path(written).parent / data).exists():
-            out().print(f"{plain(data)} is not there yet: put your rows there, or name others.")
+        path_written = configs.init(path, model=model, data=data, method=method, force=force)
+        out().print(f"Wrote {path_written}.")
+        if "://" not in data and not (Path(path_written).parent / data).exists():
+            out().print(
+                f"{plain(data)} does not exist yet: put your rows there, or name another file."
+            )
             out().print("A config with data that trains as it is: llmops init --example chat")
-        out().print(f"Next: llmops check {written}")
+        out().print(f"Next: llmops check {path_written}")
         return
     answers = {"model": model, "train": data, "method": method}
     files = configs.init_example(example, path, answers=answers, force=force)
@@ -91,20 +93,25 @@ def check(
 ) -> None:
     """Report all mistakes in configs and in the files they name. Nothing is started.
 
-    Of a training config some rows are formatted and tokenised, a hub id is looked up, the packages
-    of trackers and the output's folder are tried. The exit code is 0 if every file is valid, else
-    1; warnings do not change it.
+    For a training config, sample rows are formatted and tokenised, hub ids are looked up, and the
+    packages of trackers and the output folder are checked. The exit code is 0 if every file is
+    valid, else 1; warnings do not change it.
     """
     from llmops_kernel.cli.config_check import check_all, report
     from llmops_kernel.config.reading.overrides import is_override
 
-    overrides = [one for one in files if is_override(one)]
-    paths = [path for one in files if one not in overrides for path in _configs_at(Path(one))]
+    overrides = [argument for argument in files if is_override(argument)]
+    paths = [
+        path
+        for argument in files
+        if argument not in overrides
+        for path in _configs_at(Path(argument))
+    ]
     if not paths:
         raise typer.BadParameter("give at least one file to check")
-    found = check_all(paths, overrides, workspace=workspace, quick=quick)
-    report(found, as_json=as_json)
-    raise typer.Exit(0 if all(one.is_valid for one in found) else 1)
+    checks = check_all(paths, overrides, workspace=workspace, quick=quick)
+    report(checks, as_json=as_json)
+    raise typer.Exit(0 if all(result.is_valid for result in checks) else 1)
 
 
 def _configs_at(path: Path) -> list[Path]:
@@ -113,5 +120,5 @@ def _configs_at(path: Path) -> list[Path]:
 
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.is_file() and file_kind_of(file))
-    return found or [path]
+    files = sorted(file for file in path.iterdir() if file.is_file() and file_kind_of(file))
+    return files or [path]

@@ -62,9 +62,9 @@ def _console_class() -> type[Console]:
                 super().print(*objects, **options)
                 return
             if isinstance(text, str):
-                known = {key: options.pop(key, None) for key in ("markup", "emoji")}
-                text = self.render_str(text, highlight=False, **known)
-            super().print(_broken(text, self, margin=None), soft_wrap=True, **options)
+                flags = {key: options.pop(key, None) for key in ("markup", "emoji")}
+                text = self.render_str(text, highlight=False, **flags)
+            super().print(_wrapped(text, self, margin=None), soft_wrap=True, **options)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -81,11 +81,11 @@ def print_hanging(console: Console, markup: str, *, margin: int) -> None:
     """Print a line whose further lines in a narrow terminal begin at column `margin`."""
     text: str | Text = markup
     if console.is_terminal:
-        text = _broken(console.render_str(markup, highlight=False), console, margin=margin)
+        text = _wrapped(console.render_str(markup, highlight=False), console, margin=margin)
     console.print(text, soft_wrap=True)
 
 
-def _broken(text: Text, console: Console, *, margin: int | None) -> Text:
+def _wrapped(text: Text, console: Console, *, margin: int | None) -> Text:
     """Return the text with line ends between words where the terminal has no space left.
 
     None as the margin: the blanks that a line begins with.
@@ -95,13 +95,13 @@ def _broken(text: Text, console: Console, *, margin: int | None) -> Text:
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
         blanks = len(line.plain) - len(line.plain.lstrip(" "))
-        left = blanks if margin is None else margin
-        left = left if left <= console.width // 2 else 0
-        head, body = line.divide([left])
-        for part in body.divide(_line_starts(body.plain, console.width - left)):
+        margin_width = blanks if margin is None else margin
+        margin_width = margin_width if margin_width <= console.width // 2 else 0
+        head, body = line.divide([margin_width])
+        for part in body.divide(_line_starts(body.plain, console.width - margin_width)):
             part.rstrip()  # A blank behind a full line would begin another one.
             lines.append(head + part)
-            head = Text(" " * left)
+            head = Text(" " * margin_width)
     return Text("\n").join(lines)
 
 
@@ -143,7 +143,7 @@ def echo_log(text: str) -> None:
         return
     if sys.stdout.isatty():
         pieces = _COLOURS.split(text.replace("\r\n", "\n"))
-        text = "".join(one if _COLOURS.fullmatch(one) else inert(one) for one in pieces)
+        text = "".join(piece if _COLOURS.fullmatch(piece) else inert(piece) for piece in pieces)
     typer.echo(text, nl=not text.endswith("\n"))
 
 
@@ -177,13 +177,13 @@ def facts(pairs: Mapping[str, str]) -> Table:
     """Return names and values, one pair a line; values are rich markup."""
     from rich.table import Table
 
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in pairs.items():
         if value:
-            made.add_row(name, value)
-    return made
+            grid.add_row(name, value)
+    return grid
 
 
 def print_json(value: Any) -> None:
@@ -213,8 +213,8 @@ def show_unexpected(error: BaseException) -> None:
     if os.environ.get("LLMOPS_DEBUG") == "1":
         console.print(text, markup=False, soft_wrap=True)
         return
-    what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    console.print(f"[red]Unexpected error: {plain(what)}[/]")
+    summary = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    console.print(f"[red]Unexpected error: {plain(summary)}[/]")
     console.print(f"  {plain(_save_traceback(text))}")
 
 

@@ -29,9 +29,7 @@ def data(
     overrides: Changes = None,
     rows: Annotated[int, typer.Option(help=_ROWS, min=1)] = 2000,
     show: Annotated[int, typer.Option(help="Rows that are shown.", min=0)] = 5,
-    row: Annotated[
-        int | None, typer.Option(help="Show this row whole, and nothing else.", min=1)
-    ] = None,
+    row: Annotated[int | None, typer.Option(help="Show only this row, in full.", min=1)] = None,
     evaluation: Annotated[
         bool, typer.Option("--eval", help="Show evaluation rows instead of training rows.")
     ] = False,
@@ -55,11 +53,11 @@ def data(
         rows=rows,
         side="eval" if evaluation else "train",
     ).model_copy(update={"num_shown": show})
-    found = _looked_at(job, row)
+    preview = _looked_at(job, row)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(preview.model_dump(mode="json"))
     else:
-        _print(found, out())
+        _print(preview, out())
 
 
 def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
@@ -76,31 +74,31 @@ def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
         return service.preview_row(job, row, progress=progress)
 
 
-def _print(found: DataPreview | ShownRow, console: Console) -> None:
+def _print(preview: DataPreview | ShownRow, console: Console) -> None:
     from llmops_kernel.services.data.preview import DataPreview
 
-    if isinstance(found, DataPreview):
-        _print_all(found, console)
+    if isinstance(preview, DataPreview):
+        _print_all(preview, console)
     else:
-        _print_rows([found], console)
+        _print_rows([preview], console)
 
 
-def _print_all(found: DataPreview, console: Console) -> None:
+def _print_all(preview: DataPreview, console: Console) -> None:
     from llmops_kernel.views.data_preview.facts import facts
     from llmops_kernel.views.data_preview.text import fact_lines, histogram_lines
 
     width = min(console.width, 100)
-    shown = facts(found)
-    for line in fact_lines(shown, width=width):
+    table = facts(preview)
+    for line in fact_lines(table, width=width):
         style = "yellow" if line.startswith("!") else ""
         console.print(line, style=style, markup=False)
     console.print()
-    for line in histogram_lines(found):
+    for line in histogram_lines(preview):
         console.print(line, markup=False, soft_wrap=True)
     console.print()
-    if found.rows:
-        _print_rows(found.rows, console)
-    console.print(f"  read and tokenised in {found.took_s:.1f} s", style="dim")
+    if preview.rows:
+        _print_rows(preview.rows, console)
+    console.print(f"  read and tokenised in {preview.took_s:.1f} s", style="dim")
 
 
 def _print_rows(rows: list[ShownRow], console: Console) -> None:
@@ -137,9 +135,9 @@ def _coloured(row: ShownRow) -> Text:
     from llmops_kernel.views.data_preview.text import hidden_line, row_head, stretches
 
     parts = [(f"  {row_head(row)}\n", "dim")]
-    for one in stretches(row.pieces):
-        style = f"{_STYLES[one.kind]} reverse" if one.special else _STYLES[one.kind]
-        parts.append((one.text, style))
+    for stretch in stretches(row.pieces):
+        style = f"{_STYLES[stretch.kind]} reverse" if stretch.special else _STYLES[stretch.kind]
+        parts.append((stretch.text, style))
     if hidden := hidden_line(row):
         parts.append((f"\n{hidden}", "dim"))
     return Text.assemble(*parts)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = (f"data.max_eval_rows={EVAL_ROWS}",)
 _NO_ROWS = ("evaluation.at_start=false", "evaluation.at_end=false")
-"""Of a run whose time is short: both models answer held-out rows when they are scored."""
+"""Shown when the time is short: both models answer held-out rows when they are scored."""
 _LOOK_S = 0.2
 
 
@@ -79,11 +79,12 @@ class Fit:
         return self.size is not None and self.size.again
 
     def _decide(self, view: TrainingView) -> None:
-        speed, steps, done = speed_of(view), view.total_steps, view.last_step
-        if speed is None or not steps or not done or done >= steps:
+        speed, steps, last_step = speed_of(view), view.total_steps, view.last_step
+        if speed is None or not steps or not last_step or last_step >= steps:
             return
         left_s = self._until_s - self._clock()
-        self._speed, self.size = speed, size_for(speed, left_s=left_s, steps=steps, done=done)
+        self._speed = speed
+        self.size = size_for(speed, left_s=left_s, steps=steps, steps_done=last_step)
         if not self.size.again:
             return
         over_s = self.size.seconds - left_s
@@ -152,10 +153,12 @@ def _cluster(console: Console) -> None:
     _heading(console, "1  A Ray cluster that keeps running")
     was_up = is_ready(CLUSTER)
     info = bring_up(CLUSTER)
-    how = "already running" if was_up else "started"
+    state = "already running" if was_up else "started"
     gpus = f", {info.num_gpus:g} GPUs" if info.num_gpus else ""
     cpus = fmt.DASH if info.num_cpus is None else f"{info.num_cpus:g}"
-    console.print(f"   {how}: {cpus} CPUs{gpus}, dashboard {plain(info.dashboard_url or fmt.DASH)}")
+    console.print(
+        f"   {state}: {cpus} CPUs{gpus}, dashboard {plain(info.dashboard_url or fmt.DASH)}"
+    )
 
 
 def _model(console: Console, config: Path) -> None:
@@ -215,17 +218,17 @@ def score_both(console: Console, run: Run, config: Path, *, fit: Fit) -> bool:
         console.print(f"   left out: {plain(str(config.parent))} has no {SCORE_CONFIG}")
         return True
     scored = []
-    rows, why = fit.rows()
-    if why:
-        console.print(f"   {why}", highlight=False)
+    rows, reason = fit.rows()
+    if reason:
+        console.print(f"   {reason}", highlight=False)
     for name, change in _models(run):
         console.print(f"   {name}: {rows} rows that training has not seen")
         record = submit_scoring(file, cluster=find(CLUSTER), model=change, rows=rows)
-        one = api.attach(record.run_id)
-        if (state := _follow(console, one)) != "SUCCEEDED":
-            console.print(f"\nThe scoring is {state}. See: llmops show {one.id}")
+        scoring = api.attach(record.run_id)
+        if (state := _follow(console, scoring)) != "SUCCEEDED":
+            console.print(f"\nThe scoring is {state}. See: llmops show {scoring.id}")
             return False
-        scored.append(one)
+        scored.append(scoring)
     print_scores(console, api.compare(*scored))
     return True
 
@@ -253,7 +256,14 @@ def before_and_after(view: TrainingView) -> object:
         before = first.metrics.get(name)
         if before is None:
             continue
-        rows.append([name, _shown(name, before), _shown(name, after), _gain(name, after - before)])
+        rows.append(
+            [
+                name,
+                _format_value(name, before),
+                _format_value(name, after),
+                _gain(name, after - before),
+            ]
+        )
     names = ["metric", f"step {first.step}", f"step {last.step}", "change"]
     return table(names, rows, right=names[1:])
 
@@ -262,7 +272,7 @@ def _is_fraction(name: str) -> bool:
     return "accuracy" in name or name.endswith(("_match", "_f1"))
 
 
-def _shown(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     return fmt.percent(value) if _is_fraction(name) else fmt.loss(value)
 
 

@@ -44,44 +44,44 @@ class FittingTable:
         self.caption = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = list(range(len(self.columns)))
+        columns = list(range(len(self.columns)))
         for name in (None, *self.optional):
             if name in self.columns:
-                shown.remove(self.columns.index(name))
-            if self._fits(console, options, shown):
-                yield self._table(shown)
+                columns.remove(self.columns.index(name))
+            if self._fits(console, options, columns):
+                yield self._table(columns)
                 return
-        if self.split and len(shown) > 2:
-            yield from (self._table(part) for part in self._parts(console, options, shown))
+        if self.split and len(columns) > 2:
+            yield from (self._table(part) for part in self._parts(console, options, columns))
         else:
-            yield self._table(shown)
+            yield self._table(columns)
 
-    def _fits(self, console: Console, options: ConsoleOptions, shown: Sequence[int]) -> bool:
+    def _fits(self, console: Console, options: ConsoleOptions, columns: Sequence[int]) -> bool:
         natural = options.update(width=10**6)
-        width = Measurement.get(console, natural, self._table(shown)).maximum
+        width = Measurement.get(console, natural, self._table(columns)).maximum
         return width <= options.max_width
 
     def _parts(
-        self, console: Console, options: ConsoleOptions, shown: Sequence[int]
+        self, console: Console, options: ConsoleOptions, columns: Sequence[int]
     ) -> Iterable[list[int]]:
         """Yield the first column with as many of the others as fit, at least one."""
-        part = [shown[0]]
-        for column in shown[1:]:
+        part = [columns[0]]
+        for column in columns[1:]:
             if len(part) > 1 and not self._fits(console, options, [*part, column]):
                 yield part
-                part = [shown[0]]
+                part = [columns[0]]
             part.append(column)
         yield part
 
-    def _table(self, shown: Sequence[int]) -> Table:
-        made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        made.caption, made.caption_justify = self.caption or None, "left"
-        for column in shown:
+    def _table(self, columns: Sequence[int]) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        table.caption, table.caption_justify = self.caption or None, "left"
+        for column in columns:
             is_number = self.columns[column] in self.right
             is_whole = self.columns[column] in self.whole
             cells = [self.columns[column], *(row[column] for row in self.rows)]
             longest = max(Text.from_markup(cell).cell_len for cell in cells)
-            made.add_column(
+            table.add_column(
                 self.columns[column],
                 justify="right" if is_number else "left",
                 overflow="fold",
@@ -90,5 +90,5 @@ class FittingTable:
                 min_width=longest if is_whole else None if is_number else min(MIN_COLUMN, longest),
             )
         for row in self.rows:
-            made.add_row(*(row[column] for column in shown))
-        return made
+            table.add_row(*(row[column] for column in columns))
+        return table

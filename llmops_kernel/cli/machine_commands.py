@@ -69,7 +69,7 @@ def score_env(
         echo(f"{service.path()} {'ready' if service.ready() else 'not made'}")
     elif remove:
         removed = service.remove()
-        echo("\n".join(f"removed {one}" for one in removed) or "there is none")
+        echo("\n".join(f"removed {path}" for path in removed) or "there is none")
     else:
         echo(str(service.make(echo)))
 
@@ -85,14 +85,14 @@ def gc(
     from llmops_kernel.services.runs import garbage, remove_garbage
     from llmops_kernel.views.format import byte_size
 
-    found = garbage(current())
-    done = found if dry_run else [one for one in found if remove_garbage(one)]
-    for one in done:
-        files = "1 file" if one.num_files == 1 else f"{one.num_files:,} files"
-        echo(f"{one.path} ({byte_size(one.size_bytes)}, {files}): {one.reason}")
-    total = byte_size(sum(one.size_bytes for one in done))
+    items = garbage(current())
+    removed = items if dry_run else [item for item in items if remove_garbage(item)]
+    for item in removed:
+        files = "1 file" if item.num_files == 1 else f"{item.num_files:,} files"
+        echo(f"{item.path} ({byte_size(item.size_bytes)}, {files}): {item.reason}")
+    total = byte_size(sum(item.size_bytes for item in removed))
     verb = "would be removed" if dry_run else "removed"
-    echo(f"{verb}: {len(done)} of {len(found)}, {total}")
+    echo(f"{verb}: {len(removed)} of {len(items)}, {total}")
 
 
 @command(MACHINE, example="llmops version")

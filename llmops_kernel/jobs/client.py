@@ -70,7 +70,7 @@ class JobsClient:
     def __init__(
         self, connection: Connection, *, cluster: str = "", progress: Progress | None = None
     ) -> None:
-        """`progress` hears every 10 s that a submission is still waited for."""
+        """Connect; `progress` hears every 10 s that a submission is still waited for."""
         self._what = f"the dashboard of cluster {cluster!r}" if cluster else "the Ray dashboard"
         self._connection = connection
         self._url = connection.dashboard_url
@@ -84,7 +84,7 @@ class JobsClient:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for talking to the same cluster by other means."""
+        """Return the connection, for talking to the same cluster by other means."""
         return self._connection
 
     def __enter__(self) -> Self:
@@ -138,7 +138,7 @@ class JobsClient:
                 return
 
     def _has_job(self, submission_id: str, *, after: httpx.TransportError) -> bool:
-        """Raises ClusterError when nobody answers."""
+        """Return whether Ray has the job. Raises ClusterError when nobody answers."""
         was_sent = not isinstance(after, (httpx.ConnectError, httpx.ConnectTimeout))
         until_s = time.monotonic() + (self._patience_s(LOST_ANSWER_S) if was_sent else 0.0)
         while True:
@@ -165,10 +165,10 @@ class JobsClient:
         )
 
     def list(self) -> list[Job]:
-        """Submitted jobs, newest first; drivers started by other means are left out."""
+        """Return submitted jobs, newest first; drivers started by other means are excluded."""
         jobs = [Job.model_validate(item) for item in self._get("/api/jobs/").json()]
-        ours = [job for job in jobs if job.type == "SUBMISSION"]
-        return sorted(ours, key=lambda job: job.start_time or 0, reverse=True)
+        submissions = [job for job in jobs if job.type == "SUBMISSION"]
+        return sorted(submissions, key=lambda job: job.start_time or 0, reverse=True)
 
     def stop(self, submission_id: str) -> bool:
         """Ask the job to stop and return at once; False when it was over already."""
@@ -219,13 +219,13 @@ class JobsClient:
     # Logs
 
     def node_ids(self) -> _list[str]:
-        """Nodes that are alive, the head first."""
+        """Return nodes that are alive, the head first."""
         answer = self._get("/api/v0/nodes", params={"limit": "1000"}).json()
         nodes = [n for n in answer["data"]["result"]["result"] if n.get("state") == "ALIVE"]
         return [n["node_id"] for n in sorted(nodes, key=lambda n: not n.get("is_head_node"))]
 
     def log_files(self, node_id: str, *, glob: str, strict: bool = False) -> _list[str]:
-        """Paths below the node's log folder; empty when the node does not answer.
+        """Return paths below the node's log folder; empty when the node does not answer.
 
         `strict` raises ClusterUnreachableError then.
         """
@@ -241,7 +241,7 @@ class JobsClient:
         return sorted(name for names in groups.values() for name in names)
 
     def read_log(self, node_id: str, filename: str, *, lines: int) -> bytes | None:
-        """The last lines of a file below the node's log folder, -1 for all; None without it.
+        """Return the last lines of a file below the node's log folder, -1 for all; None without it.
 
         Ray's `/logs/stream` is avoided on purpose: each reader that leaves while the file
         is silent keeps a slot, and at a hundred of them the cluster's whole state API hangs
@@ -269,12 +269,12 @@ class JobsClient:
         missing_ok: bool = False,
         any_ok: bool = False,
     ) -> httpx.Response:
-        for left in reversed(range(GET_TRIES)):
+        for tries_left in reversed(range(GET_TRIES)):
             try:
                 answer = self._http.get(url, params=params)
                 break
             except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-                if not left:
+                if not tries_left:
                     raise self._unreachable(error) from error
                 time.sleep(RETRY_WAIT_S)
             except httpx.TransportError as error:  # A time-out has waited long enough.
@@ -292,7 +292,7 @@ class JobsClient:
     def _raise_for(
         self,
         answer: httpx.Response,
-        what: str,
+        action: str,
         *,
         any_ok: bool = False,
         error: type[SubmissionError] | type[ClusterError] = ClusterError,
@@ -305,7 +305,7 @@ class JobsClient:
             )
         if not any_ok and answer.status_code >= 400:
             raise error(
-                f"{self._what} could not {what}: {last_line(answer.text)}",
+                f"{self._what} could not {action}: {last_line(answer.text)}",
                 remedy="`llmops status` shows the cluster's state",
             )
 
@@ -319,14 +319,14 @@ class JobsClient:
         )
 
     def _patience_s(self, usual_s: float) -> float:
-        """A busy machine's own dashboard is slow; of another machine's load nothing is known."""
+        """Return the time to wait: a busy machine's own dashboard is slow."""
         return patience_s(usual_s) if self._is_here else usual_s
 
     def _timeout(self, usual_s: float) -> httpx.Timeout:
         return httpx.Timeout(self._patience_s(usual_s), connect=self._patience_s(_CONNECT_S))
 
     @contextmanager
-    def _saying(self, what: str) -> Iterator[None]:
+    def _saying(self, action: str) -> Iterator[None]:
         """Report every 10 s how long something takes already."""
         ended = threading.Event()
         began_s = time.monotonic()
@@ -334,8 +334,8 @@ class JobsClient:
         def say() -> None:
             while self._progress is not None and not ended.wait(_SAY_EVERY_S):
                 busy = busy_words() if self._is_here else ""
-                passed = f"{time.monotonic() - began_s:.0f} s"
-                self._progress(f"{what} ({'; '.join(filter(None, [passed, busy]))})")
+                elapsed = f"{time.monotonic() - began_s:.0f} s"
+                self._progress(f"{action} ({'; '.join(filter(None, [elapsed, busy]))})")
 
         if self._progress is not None:
             threading.Thread(target=say, daemon=True, name="llmops-waiting").start()

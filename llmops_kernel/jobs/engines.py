@@ -76,13 +76,13 @@ def _ended(client: JobsClient, submission_id: str) -> Job:
             break
         if time.monotonic() > until_s:
             raise ClusterError(
-                f"The job that ends engines is {job.status} after {_END_S:.0f} s",
+                f"The job that stops engines is {job.status} after {_END_S:.0f} s",
                 remedy="the cluster may be busy: see its jobs in the Ray Dashboard, then try again",
             )
         time.sleep(_POLL_S)
     if job is None:
         raise ClusterError(
-            f"Ray has forgotten the job {submission_id}", remedy="run the command again"
+            f"Ray no longer lists the job {submission_id}", remedy="run the command again"
         )
     return job
 
@@ -90,10 +90,10 @@ def _ended(client: JobsClient, submission_id: str) -> Job:
 def _result(client: JobsClient, job: Job) -> EndedEngines:
     lines = client.driver_log(job).strip().splitlines()
     with suppress(ValueError, TypeError, KeyError, IndexError):
-        found = json.loads(lines[-1])
-        return EndedEngines(ended=tuple(found["ended"]), busy=tuple(found["busy"]))
+        result = json.loads(lines[-1])
+        return EndedEngines(ended=tuple(result["ended"]), busy=tuple(result["busy"]))
     last = lines[-1] if lines else job.message or "without any output"
     raise ClusterError(
-        f"The job that ends engines has {job.status}: {last}",
+        f"The job that stops engines has {job.status}: {last}",
         remedy="`llmops status` shows whether the cluster is ready",
     )

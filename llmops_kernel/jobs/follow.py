@@ -56,7 +56,7 @@ class Follower:
         silence_s: float = SILENCE_S,
         max_cells: int | None = None,
     ) -> None:
-        """`connection` may be a function: it is called in a thread, again after each failure.
+        """Follow a run; `connection` may be a function: it is called in a thread, again on failure.
 
         `remote` says whether to read from the dashboard; the default is yes if the disk is not
         shared. `on_silence` is called by `poll` when a running run has written nothing for
@@ -104,7 +104,7 @@ class Follower:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last poll left a part of the journal for the next."""
+        """Return whether the last poll left a part of the journal for the next."""
         return self._long is not None and self._long.is_behind
 
     def thin(self, *, max_cells: int) -> None:
@@ -115,7 +115,7 @@ class Follower:
 
     @property
     def num_bytes(self) -> int:
-        """How much of the journal on this disk was read."""
+        """Return how many bytes of the journal on this disk were read."""
         return sum(self._tail.offsets.values()) if self._long is None else self._long.num_bytes
 
     def _read(self, arrived: list[AnyEvent], until_s: float) -> list[AnyEvent]:
@@ -162,11 +162,11 @@ class Follower:
         with mirror:
             while not self._closed.wait(wait_s):
                 # Events before the end must not be missed because they are read after it.
-                over = self.is_over
-                reached = self._sync(mirror, everything=over)
-                if over and (reached or was_over):
+                is_over = self.is_over
+                reached = self._sync(mirror, everything=is_over)
+                if is_over and (reached or was_over):
                     return
-                if over and over_since_s is None:
+                if is_over and over_since_s is None:
                     over_since_s = time.monotonic()
                 if over_since_s and time.monotonic() - over_since_s > LAST_LINES_S:
                     return  # They were lost with the cluster.
@@ -222,7 +222,7 @@ class Follower:
         self.close()
 
 
-# --- log source ---
+# --- Sources of logs ---
 # Where an attempt's log is: in Ray's session folder, kept in the run folder, or on the cluster.
 
 
@@ -237,8 +237,8 @@ def saved_log(folder: RunFolder, attempt: int) -> Path:
 
 def log_on_disk(folder: RunFolder, record: RunRecord, attempt: Attempt) -> LogText | None:
     """Return the log if it is on this machine: complete while the session lives, then the copy."""
-    own = _logs_of_cluster(record, attempt)
-    candidates = [own.live, saved_log(folder, attempt.number), own.kept]
+    cluster_logs = _logs_of_cluster(record, attempt)
+    candidates = [cluster_logs.live, saved_log(folder, attempt.number), cluster_logs.kept]
     path = next((path for path in candidates if path is not None and path.is_file()), None)
     return None if path is None else LogText(path)
 
@@ -282,7 +282,7 @@ def _copy(file: BinaryIO, copy: BinaryIO, max_bytes: int) -> None:
     if left_out:
         left_out += len(file.readline())  # Begin with a whole line.
         copy.write(f"[llmops] the first {left_out:,} bytes of this log were not kept\n".encode())
-    left = size - left_out
-    while left > 0 and (chunk := file.read(min(_COPY_BYTES, left))):
+    num_left = size - left_out
+    while num_left > 0 and (chunk := file.read(min(_COPY_BYTES, num_left))):
         copy.write(chunk)
-        left -= len(chunk)
+        num_left -= len(chunk)

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What a guard observed and did."""
+    """Observations and actions of a guard."""
 
     cluster: str
     state: GuardState
@@ -73,14 +73,16 @@ def _guard(
     try:
         cluster.require_clock()
         cluster.record_idle(state)
-        return Report(cluster.name, state, did=_act(provider, cluster, state, store, force=force))
+        return Report(
+            cluster.name, state, did=_apply_decision(provider, cluster, state, store, force=force)
+        )
     except LLMOpsError as error:
         if state.act is not Act.NONE:
             cluster.record_decision("IdleGuardRefused", error.message, refused=True)
         return Report(cluster.name, state, trouble=f"{error.message}. Try: {error.remedy}")
 
 
-def _act(
+def _apply_decision(
     provider: ClusterProvider,
     cluster: GuardedCluster,
     state: GuardState,
@@ -91,9 +93,9 @@ def _act(
     if state.act is Act.NONE:
         return ""
     if state.act is Act.DRAIN:
-        if did := _drain(provider, cluster.name, store):
-            cluster.record_decision("IdleGuardStopping", f"{did}: {state.why}")
-        return did
+        if action := _drain(provider, cluster.name, store):
+            cluster.record_decision("IdleGuardStopping", f"{action}: {state.why}")
+        return action
     archive_runs(provider, cluster.name, store=store, force=force)
     if not (force or cluster.keeps_journals):
         require_no_other_runs(provider, cluster.name, store=store)
@@ -104,9 +106,9 @@ def _act(
 
 def _drain(provider: ClusterProvider, name: str, store: RunStore) -> str:
     """Ask each running job once to stop; a run saves a checkpoint first."""
-    asked = 0
+    num_stopped = 0
     with JobsClient(provider.connect(name), cluster=name) as client:
-        ours = {
+        run_ids = {
             attempt.submission_id: summary.run_id
             for summary in list_runs(store, cluster=name, hidden=True)
             for attempt in store.attempts(summary.run_id)
@@ -114,8 +116,10 @@ def _drain(provider: ClusterProvider, name: str, store: RunStore) -> str:
         for job in client.list():
             if job.is_terminal or job.submission_id is None:
                 continue
-            asked += _stop(store, client, job.submission_id, ours.get(job.submission_id))
-    return f"asked {asked} job{'' if asked == 1 else 's'} to stop" if asked else ""
+            num_stopped += _stop(store, client, job.submission_id, run_ids.get(job.submission_id))
+    return (
+        f"asked {num_stopped} job{'' if num_stopped == 1 else 's'} to stop" if num_stopped else ""
+    )
 
 
 def _stop(store: RunStore, client: JobsClient, submission_id: str, run_id: str | None) -> bool:
@@ -139,7 +143,7 @@ class GuardThread:
         providers: Providers = registry.providers,
         period_s: float = PERIOD_S,
     ) -> None:
-        """Clusters of those `providers` that have a guard; `store` is the user's own by default."""
+        """Guard clusters of `providers` that have a guard; `store` is by default the user's."""
         self._store = store or RunStore()
         self._providers = providers
         self._period_s = period_s
@@ -174,9 +178,9 @@ class GuardThread:
             for cluster in clusters:
                 if self._ended.is_set():
                     return
-                self._one(provider, cluster)
+                self._guarded_cluster(provider, cluster)
 
-    def _one(self, provider: ClusterProvider, cluster: GuardedCluster) -> None:
+    def _guarded_cluster(self, provider: ClusterProvider, cluster: GuardedCluster) -> None:
         try:
             report = _guard(provider, cluster, self._store, force=False)
         except LLMOpsError as error:

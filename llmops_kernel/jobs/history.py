@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.errors import (
     ClusterUnreachableError,
     HistoryError,
@@ -39,8 +40,8 @@ _CLOCKS_S: Final = 600.0
 
 
 @dataclass(frozen=True)
-class Saved:
-    """What was archived from a cluster."""
+class ArchivedRuns:
+    """Files that were archived from a cluster."""
 
     runs: tuple[str, ...]
     """Runs whose journals and logs are complete in the run folder now."""
@@ -51,7 +52,7 @@ class Saved:
 def stop_after_archiving(
     provider: ClusterProvider,
     name: str,
-    way: Way,
+    method: Way,
     *,
     store: RunStore | None = None,
     force: bool = False,
@@ -62,12 +63,12 @@ def stop_after_archiving(
     Raises HistoryError when they cannot be archived; `force` continues without.
     """
     archive_runs(provider, name, store=store, force=force, progress=progress)
-    acts: dict[Way, Callable[[str], None]] = {
+    actions: dict[Way, Callable[[str], None]] = {
         "suspend": provider.suspend,
         "down": provider.down,
         "delete": provider.delete,
     }
-    acts[way](name)
+    actions[method](name)
 
 
 def archive_before(
@@ -138,7 +139,7 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
         return
     try:
         with JobsClient(provider.connect(name), cluster=name) as client:
-            others = [one for one in _runs_on(client) if not store.knows(one)]
+            foreign = [run_id for run_id in _runs_on(client) if not store.knows(run_id)]
     except LLMOpsError as error:
         if _is_lost_already(provider, name):
             return
@@ -147,12 +148,12 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
             f" {error.message}",
             remedy=f"{_remedy(error)}; `--force` continues without that check",
         ) from error
-    if others:
+    if foreign:
         raise HistoryError(
-            f"Cluster {name!r} holds journals of {len(others)} run{'' if len(others) == 1 else 's'}"
-            f" that {'is' if len(others) == 1 else 'are'} not in this user's store"
-            f" ({_listed(others)}): suspending or deleting the cluster would destroy them",
-            remedy="let whoever submitted them follow them to their ends, then `llmops cluster"
+            f"Cluster {name!r} holds journals of {counted(len(foreign), 'run')}"
+            f" that {'is' if len(foreign) == 1 else 'are'} not in this user's store"
+            f" ({_listing(foreign)}): suspending or deleting the cluster would destroy them",
+            remedy="ask whoever submitted them to follow them until they end, then `llmops cluster"
             f" guard {name} --once --force`; a folder as `storage.runs` in the cluster template"
             " keeps the journals of all",
         )
@@ -160,12 +161,12 @@ def require_no_other_runs(provider: ClusterProvider, name: str, *, store: RunSto
 
 def _runs_on(client: JobsClient) -> list[str]:
     """Return the runs with journals on any node. Raises ClusterUnreachableError."""
-    found = {
+    run_ids = {
         PurePosixPath(path).parent.name
         for node in client.node_ids()
         for path in client.log_files(node, glob="llmops/*/*.jsonl", strict=True)
     }
-    return sorted(found)
+    return sorted(run_ids)
 
 
 def runs_to_archive(
@@ -195,7 +196,7 @@ def is_older(store: RunStore, run_id: str, since_s: float | None) -> bool:
 
 def save_history(
     store: RunStore, cluster: str, client: JobsClient, *, since_s: float | None = None
-) -> Saved:
+) -> ArchivedRuns:
     """Archive all runs of this store on a cluster. Raises ClusterUnreachableError."""
     nodes = client.node_ids()
     saved, lost = [], {}
@@ -208,7 +209,7 @@ def save_history(
             lost[run_id] = error.message
         else:
             saved.append(run_id)
-    return Saved(tuple(saved), lost)
+    return ArchivedRuns(tuple(saved), lost)
 
 
 def _is_home(store: RunStore, run_id: str, *, is_over: bool) -> bool:
@@ -232,11 +233,11 @@ def _save(store: RunStore, run_id: str, client: JobsClient, nodes: Sequence[str]
     if mirror.not_copied is not None:
         raise mirror.not_copied
     for stream, seq in last.items():
-        here = [event.seq for event in StreamTail(journal / f"{stream}.jsonl").read()]
-        if max(here, default=0) < seq:
+        local_seqs = [event.seq for event in StreamTail(journal / f"{stream}.jsonl").read()]
+        if max(local_seqs, default=0) < seq:
             raise StoreError(
-                f"journal {stream} of run {run_id} is incomplete: {max(here, default=0)} of {seq}"
-                f" lines were copied",
+                f"journal {stream} of run {run_id} is incomplete:"
+                f" {max(local_seqs, default=0)} of {seq} lines were copied",
                 remedy="free space on that disk, or try again",
             )
     for attempt in store.attempts(run_id):
@@ -287,7 +288,7 @@ def _is_lost_already(provider: ClusterProvider, name: str) -> bool:
     return False
 
 
-def _listed(runs: Sequence[str]) -> str:
+def _listing(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_SHOWN]) + (" ..." if len(runs) > _SHOWN else "")
 
 
@@ -301,10 +302,10 @@ _AGAIN: Final = "try again when its Ray API answers"
 
 
 def _error(
-    cluster: str, runs: tuple[str, ...], why: str, without: str, *, remedy: str = _AGAIN
+    cluster: str, runs: tuple[str, ...], reason: str, without: str, *, remedy: str = _AGAIN
 ) -> HistoryError:
     return HistoryError(
         f"Journals and logs of {len(runs)} run{'' if len(runs) == 1 else 's'} on cluster"
-        f" {cluster!r} ({_listed(runs)}) cannot be archived: {why}",
+        f" {cluster!r} ({_listing(runs)}) cannot be archived: {reason}",
         remedy=f"{remedy}; {without} continues without archiving, and their latest events are lost",
     )

@@ -72,24 +72,24 @@ class _RemoteFile:
 class _LocalFile:
     path: Path
     offset: int = 0
-    seen: set[int] = field(default_factory=set)
+    seqs: set[int] = field(default_factory=set)
 
     def read(self) -> None:
         """Note the lines that another mirror has written since the last call."""
         with self.path.open("ab+") as file:
             if file.tell() < self.offset:  # Replaced by another file.
-                self.offset, self.seen = 0, set()
+                self.offset, self.seqs = 0, set()
             file.seek(self.offset)
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self.offset += len(whole)
-        self.seen.update(seq for seq, _ in numbered_lines(whole))
+        self.seqs.update(seq for seq, _ in numbered_lines(whole))
 
     def append(self, rows: list[Row]) -> None:
         """Append the lines that the file lacks."""
         self.read()
         # Nodes that share a disk all show the same file.
-        unseen = dict(row for row in rows if row[0] not in self.seen)
+        unseen = dict(row for row in rows if row[0] not in self.seqs)
         data = b"".join(line + b"\n" for line in unseen.values())
         if not data:
             return
@@ -101,7 +101,7 @@ class _LocalFile:
         if end == self.offset:
             # Only what others write has to be read again.
             self.offset += len(data)
-            self.seen.update(unseen)
+            self.seqs.update(unseen)
 
 
 class JournalMirror:
@@ -147,10 +147,10 @@ class JournalMirror:
             try:
                 if self._client is None:
                     self._client = JobsClient(self._connect())
-                refused = self._round(self._client, everything=everything)
-                if everything and not refused:
+                events = self._round(self._client, everything=everything)
+                if everything and not events:
                     self._copy_outputs(self._client)
-                return refused
+                return events
             except LLMOpsError:
                 self.close()  # The route may be another one by the next round.
                 raise
@@ -160,7 +160,7 @@ class JournalMirror:
         if everything or now_s >= self._discover_due_s:
             self._discover(client)
         read: dict[str, list[Row]] = {}
-        refused: LLMOpsError | None = None
+        failure: LLMOpsError | None = None
         for file in self._remote.values():
             if not everything and now_s < file.due_s:
                 continue
@@ -171,18 +171,18 @@ class JournalMirror:
                 # A node that hangs must not hold back the other nodes' events.
                 if time.monotonic() - begun_s > QUICK_S:
                     file.put_off()
-                refused = error
+                failure = error
                 continue
             self._unwritten.setdefault(file.stream, []).extend(rows)
             read.setdefault(file.stream, []).extend(rows)
         self._write()
-        if refused is not None and not any(read.values()):
-            raise refused
+        if failure is not None and not any(read.values()):
+            raise failure
         refused_lines = [rows for stream, rows in read.items() if self._unwritten[stream]]
         return read_lines(b"".join(line + b"\n" for rows in refused_lines for _, line in rows))
 
     def _copy_outputs(self, client: JobsClient) -> None:
-        """Raises ClusterUnreachableError; the next call goes on where this one ended."""
+        """Copy outputs; after ClusterUnreachableError the next call continues from there."""
         if self.not_copied is None:
             try:
                 copy_outputs(client, RunFolder(self._journal.parent))
@@ -194,8 +194,8 @@ class JournalMirror:
         begun_s = time.monotonic()
         nodes = client.node_ids()
         with ThreadPoolExecutor(DISCOVER_THREADS) as pool:
-            found = pool.map(lambda node_id: self._files_of(client, node_id), nodes)
-            for node_id, names in zip(nodes, found, strict=True):
+            listings = pool.map(lambda node_id: self._files_of(client, node_id), nodes)
+            for node_id, names in zip(nodes, listings, strict=True):
                 for name in names:
                     self._remote.setdefault((node_id, name), _RemoteFile(node_id, name))
         now_s = time.monotonic()
@@ -224,12 +224,12 @@ class JournalMirror:
 
 
 def _rows(data: bytes | None) -> list[Row]:
-    """Whole lines with their numbers; the last line may still be in the making."""
+    """Return whole lines with their numbers; the last line may still be incomplete."""
     lines = data or b""
     return numbered_lines(lines[: lines.rfind(b"\n") + 1])
 
 
-# --- Copies small outputs of a run from the cluster's nodes to the run folder, over HTTP ---
+# --- Copies of small outputs from the cluster's nodes to the run folder, over HTTP ---
 
 
 _LOCK: Final = ".outputs.lock"
@@ -243,15 +243,15 @@ def copy_outputs(client: JobsClient, folder: RunFolder) -> list[OutputEvent]:
     """
     if not to_copy(output_events(folder)):
         return []
-    # Of several clients that follow the run one copies.
+    # Several clients may follow the run: only one of them copies.
     with file_lock(folder.root / _LOCK, mode=0o600):
         waiting = to_copy(output_events(folder))
         nodes = _nodes_with_parts(client, folder) if waiting else {}
-        done = [_copied(client, folder, event, nodes) for event in waiting]
-        return [event for event in done if event is not None]
+        copies = [_copy_output(client, folder, event, nodes) for event in waiting]
+        return [event for event in copies if event is not None]
 
 
-def _copied(
+def _copy_output(
     client: JobsClient, folder: RunFolder, event: OutputEvent, nodes: dict[str, str]
 ) -> OutputEvent | None:
     copy = Copy(event, folder)
@@ -278,16 +278,16 @@ def _fetch(
     has_bytes = copy.begin(file)
     parts: Sequence[str] = part_names(file)
     for number in range(min(has_bytes // PART_BYTES, len(parts)), len(parts)):
-        part, at = parts[number], number * PART_BYTES
+        part, offset = parts[number], number * PART_BYTES
         data = client.read_log(nodes[part], f"llmops/{run_id}/{FOLDER}/{part}", lines=-1)
         expected = part_bytes(file, number)
         if data is None or len(data) != expected:
             raise ClusterUnreachableError(
                 f"Part {number + 1} of {len(parts)} of {file.name} arrived with"
                 f" {0 if data is None else len(data)} of {expected} bytes",
-                remedy="the next command that follows the run goes on with it",
+                remedy="the next command that follows the run continues with it",
             )
-        copy.write(file, data, at=at)
+        copy.write(file, data, offset=offset)
 
 
 def _nodes_with_parts(client: JobsClient, folder: RunFolder) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Observer:
         clock: Callable[[], float] = time.time,
         on_info: Callable[[ClusterInfo], None] = lambda _: None,
     ) -> None:
-        """`on_info` hears what the cluster reports at each check, in the thread of the check."""
+        """Observe a run; `on_info` hears what the cluster reports, in the thread of the check."""
         self._store = store
         self._run_id = store.resolve(run_id)
         self._provider = provider
@@ -126,11 +126,11 @@ class Observer:
         try:
             info = self._provider.get(attempt.full_name)
         except ClusterNotFoundError:
-            return self._gone(attempt, what="no longer exists")
+            return self._end_by_cluster(attempt, verb="no longer exists")
         self._on_info(info)
         if info.is_gone:
-            went = "was stopped" if info.state == ClusterState.STOPPED else "died"
-            return self._gone(attempt, what=went, why=info.message)
+            verb = "was stopped" if info.state == ClusterState.STOPPED else "died"
+            return self._end_by_cluster(attempt, verb=verb, reason=info.message)
         if not (info.is_ready or info.head_runs):
             return None
         with self._client(attempt) as client:
@@ -145,16 +145,16 @@ class Observer:
     def _is_shared(self) -> bool:
         return shares_disk(self._store.record(self._run_id).provider)
 
-    def _gone(self, attempt: Attempt, *, what: str, why: str = "") -> EndEvent | None:
+    def _end_by_cluster(self, attempt: Attempt, *, verb: str, reason: str = "") -> EndEvent | None:
         is_shared = self._is_shared()
         if is_shared and self._store.record(self._run_id).host != socket.gethostname():
             return None  # Another machine's local cluster cannot be checked from here.
         return end_without_cluster(
             attempt.cluster,
             run_id=self._run_id,
-            what=what,
+            verb=verb,
             view=self._follower.view,
-            why=why,
+            reason=reason,
             is_mirrored=not is_shared,
         )
 
@@ -165,7 +165,7 @@ class Observer:
             begun_s = max([attempt.submitted_s, *(span.begin_s for span in phases.values())])
             # Its client may be uploading.
             return _never(self._run_id, view.last_step) if self._is_left(begun_s) else None
-        return self._gone(attempt, what="was restarted")
+        return self._end_by_cluster(attempt, verb="was restarted")
 
     def _never_handed_over(self) -> EndEvent | None:
         if not self._is_left(self._store.record(self._run_id).created_s):
@@ -220,7 +220,7 @@ def _never(run_id: str, last_step: int | None) -> EndEvent:
     )
 
 
-# --- End events for runs whose driver did not write one, from what Ray reports about the job ---
+# --- End events for runs whose driver wrote none, from Ray's report about the job ---
 
 
 _ERROR_LINE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
@@ -267,7 +267,10 @@ def _end_of_job(job: Job, *, view: RunView) -> EndEvent:
         )
         return EndEvent(state="SUCCEEDED", message=message, last_step=view.last_step)
     if job.status == "STOPPED":
-        message = f"Stopped{where(view)}; the driver did not report whether it saved a checkpoint"
+        message = (
+            f"Stopped{position_clause(view)}; the driver did not report whether it saved a"
+            " checkpoint"
+        )
         if not view.has_begun:
             message = "Stopped before the driver had started"
         return EndEvent(
@@ -281,21 +284,23 @@ def end_without_cluster(
     cluster: str,
     *,
     run_id: str,
-    what: str,
+    verb: str,
     view: RunView,
-    why: str = "",
+    reason: str = "",
     is_mirrored: bool = False,
 ) -> EndEvent:
-    """Return the end of a run whose cluster is gone; `what` is a verb such as "was deleted".
+    """Return the end of a run whose cluster is gone; `verb` is a verb such as "was deleted".
 
     `is_mirrored`: the journal here is what was read over the network until then.
     """
-    more = f". {why}" if why else ""
+    details = f". {reason}" if reason else ""
     if is_mirrored:
-        more = f"{more.rstrip('.')}. The part of its journal that was read before is kept here"
+        details = (
+            f"{details.rstrip('.')}. The part of its journal that was read before is kept here"
+        )
     return EndEvent(
         state="FAILED",
-        message=f"The cluster {cluster!r} {what} while the run was {at(view)}{more}",
+        message=f"The cluster {cluster!r} {verb} while the run was {position_text(view)}{details}",
         remedy=f"`llmops up`, then {_checkpoint(view)}".replace("{run}", run_id),
         last_step=view.last_step,
     )
@@ -307,18 +312,20 @@ def _failure(job: Job, *, view: RunView) -> tuple[str, str]:
         return _environment(text)
     if job.error_type in _TEXTS:
         message, remedy = _TEXTS[job.error_type]
-        return message.format(where=where(view), reason=reason(text)), remedy
+        return message.format(where=position_clause(view), reason=reason(text)), remedy
     code = job.driver_exit_code
     if code is None:
-        return f"Ray ended the run{where(view)}: {reason(text)}", _RESUME
+        return f"Ray ended the run{position_clause(view)}: {reason(text)}", _RESUME
     if killed := _signal(code):
-        why = ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
+        probable_cause = (
+            ", probably because its node ran out of memory" if killed == "SIGKILL" else ""
+        )
         return (
-            f"The driver was killed ({killed}){where(view)}{why}",
+            f"The driver was killed ({killed}){position_clause(view)}{probable_cause}",
             f"`llmops status` shows the memory that is left; {_checkpoint(view)}",
         )
     return (
-        f"The driver ended with exit code {code}{where(view)}: {reason(text)}",
+        f"The driver ended with exit code {code}{position_clause(view)}: {reason(text)}",
         "`llmops logs {run}` shows the end of the driver's output",
     )
 
@@ -345,7 +352,7 @@ def _shortened(text: str) -> str:
     return f"{text[:MAX_CHARS].rsplit(' ', 1)[0]} …"
 
 
-def at(view: RunView) -> str:
+def position_text(view: RunView) -> str:
     """Return "at step 12", "in phase data" or "starting"."""
     if view.last_step is not None:
         return f"at step {view.last_step}"
@@ -354,9 +361,9 @@ def at(view: RunView) -> str:
     return f"in phase {open_phases[-1]}" if open_phases else "starting"
 
 
-def where(view: RunView) -> str:
+def position_clause(view: RunView) -> str:
     """Return " while the run was at step 12", with the space in front."""
-    return f" while the run was {at(view)}"
+    return f" while the run was {position_text(view)}"
 
 
 def _checkpoint(view: RunView) -> str:

@@ -1,4 +1,4 @@
-"""What a run's observers add to its journal: one observer at a time, in a separate stream."""
+"""Events that observers add to a run's journal: one observer at a time, in a separate stream."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def append_as_observer(
         if unless():
             return None
         writer = JournalWriter([journal], stream=f"{attempt}-observer", attempt=attempt)
-        written = writer.emit(event)
+        appended = writer.emit(event)
         writer.close()
     if writer.num_waiting:
         raise StoreError(
             f"Cannot write to the journal in {journal}", remedy="free space on that disk"
         )
-    return written
+    return appended

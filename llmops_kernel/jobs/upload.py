@@ -1,4 +1,4 @@
-"""Which packages reach a cluster, and what blocks the others."""
+"""Uploads packages to a cluster, and explains what blocks an upload."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def too_large_for_ray(name: str, *, size_bytes: int) -> WorkspaceError:
 
 def too_large_for_way(connection: Connection, *, name: str, size_bytes: int) -> WorkspaceError:
     limit = _limit_bytes(connection, name=name, size_bytes=size_bytes)
-    known = f" more than about {limit / MIB:,.1f} MiB" if limit else " a body of that size"
+    limit_text = f" more than about {limit / MIB:,.1f} MiB" if limit else " a body of that size"
     return WorkspaceError(
-        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_way(connection)} does not accept"
-        f"{known}; Ray itself accepts {RAY_LIMIT_BYTES // MIB} MiB",
+        f"Package {name} has {size_bytes / MIB:,.1f} MiB, and {_route(connection)} does not accept"
+        f"{limit_text}; Ray itself accepts {RAY_LIMIT_BYTES // MIB} MiB",
         remedy=f"{_REMEDY}; or raise the body size limit of the proxy in front of the API server",
     )
 
@@ -93,16 +93,16 @@ def broke_off(
         return too_large_for_way(connection, name=name, size_bytes=size_bytes)
     if connection.route is None or size_bytes < PROBE_BYTES:
         return None
-    why = str(error) or type(error).__name__
+    cause = str(error) or type(error).__name__
     return WorkspaceError(
         f"The connection broke twice while package {name} of {size_bytes / MIB:,.1f} MiB was"
-        f" sent through {_way(connection)} ({why}); smaller requests pass, so it seems to cut off"
-        f" large ones",
+        f" sent through {_route(connection)} ({cause}); smaller requests pass, so it seems to cut"
+        f" off large ones",
         remedy=_REMEDY,
     )
 
 
-def _way(connection: Connection) -> str:
+def _route(connection: Connection) -> str:
     return connection.route.describe() if connection.route else "the connection to the dashboard"
 
 
@@ -111,8 +111,8 @@ def _limit_bytes(connection: Connection, *, name: str, size_bytes: int) -> int |
     low, high = 0, size_bytes // MIB
     while high - low > 1:
         middle = (low + high) // 2
-        refused = _is_refused(connection, name=name, size_bytes=middle * MIB)
-        low, high = (low, middle) if refused else (middle, high)
+        is_refused = _is_refused(connection, name=name, size_bytes=middle * MIB)
+        low, high = (low, middle) if is_refused else (middle, high)
     return low * MIB or None
 
 
@@ -153,7 +153,7 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
         line.putheader("Content-Length", str(size_bytes))
         line.putheader("Expect", "100-continue")
         line.endheaders()
-        # Of a `100 Continue` http.client would wait for what follows.
+        # After a `100 Continue` http.client would wait for the final response.
         assert line.sock is not None
         reported = _status(line.sock.recv(256))
         if reported != http.client.CONTINUE:
@@ -164,11 +164,11 @@ def _announce(connection: Connection, *, name: str, size_bytes: int) -> int | No
 
 
 def _status(start: bytes) -> int | None:
-    words = start.split(b" ", 2)
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else None
+    parts = start.split(b" ", 2)
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
 
 
-# --- Which Ray releases of a cluster can run the jobs of this package ---
+# --- Supported Ray releases ---
 
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -181,20 +181,20 @@ def check_ray_version(reported: Mapping[str, str]) -> None:
     client itself may have no Ray, so its own installation is not looked at. A patch release has
     the same modules; train/ray/compat.py checks what it leans on and falls back.
     """
-    theirs = reported.get("ray_version", "")
-    if is_supported(theirs):
+    version = reported.get("ray_version", "")
+    if is_supported(version):
         return
     raise SubmissionError(
-        f"The cluster runs Ray {theirs}; this release of llmops-kernel needs Ray {SUPPORTED_RAY}.",
+        f"The cluster runs Ray {version}; this release of llmops-kernel needs Ray {SUPPORTED_RAY}.",
         remedy=f"set ray_version: {SUPPORTED_RAY} and an image with Ray {SUPPORTED_RAY} in the"
         f" cluster template, then `llmops up` again; or install the llmops-kernel release for"
-        f" Ray {theirs}",
+        f" Ray {version}",
     )
 
 
 def is_supported(version: str) -> bool:
     """Return whether a Ray version is of our minor release; True for an unreadable one."""
-    theirs, ours = _RELEASE.match(version), _RELEASE.match(SUPPORTED_RAY)
-    if theirs is None or ours is None:
+    cluster_release, supported_release = _RELEASE.match(version), _RELEASE.match(SUPPORTED_RAY)
+    if cluster_release is None or supported_release is None:
         return True
-    return theirs.groups()[:2] == ours.groups()[:2]
+    return cluster_release.groups()[:2] == supported_release.groups()[:2]

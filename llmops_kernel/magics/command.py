@@ -13,22 +13,22 @@ _ENDS = {3: "the run was stopped", 124: "the time is up", 130: "interrupted; the
 def command(line: str) -> None:
     """Run `llmops LINE` and print what it prints. Raises MagicError if it fails."""
     try:
-        words = shlex.split(line)
+        arguments = shlex.split(line)
     except ValueError as error:
         raise MagicError(f"%llmops: {error}".lower(), remedy="close the quotation mark") from None
-    code = _exit_code(words or ["--help"])
+    code = _exit_code(arguments or ["--help"])
     if code:
-        what = " ".join(["llmops", *words[:1]])
-        raise MagicError(f"{what}: {_ENDS.get(code, f'exit code {code}')}")
+        shown_command = " ".join(["llmops", *arguments[:1]])
+        raise MagicError(f"{shown_command}: {_ENDS.get(code, f'exit code {code}')}")
 
 
-def _exit_code(words: list[str]) -> int:
+def _exit_code(arguments: list[str]) -> int:
     """Return 0 for success. Errors of ours are raised as MagicError, not printed."""
     import llmops_kernel.cli.main  # noqa: F401  (registers the commands)
     from llmops_kernel.cli.app import app
 
     try:
-        app(args=words, prog_name="llmops")
+        app(args=arguments, prog_name="llmops")
     except LLMOpsError as error:
         raise MagicError.of(error) from None
     except SystemExit as leaving:

@@ -11,19 +11,19 @@ from llmops_kernel.services.names import cluster_names
 _CONFIGS = ("*.train.yaml", "*.script.yaml", "*.train.yml", "*.py")
 
 
-def of_train(words: list[str], incomplete: str) -> list[str]:
+def of_train(arguments: list[str], incomplete: str) -> list[str]:
     """Return what may follow `%%train`: configs of this folder, options, names of clusters."""
     from llmops_kernel.magics.train import parser
 
-    if words[-1:] == ["--cluster"]:
+    if arguments[-1:] == ["--cluster"]:
         return _beginning(incomplete, cluster_names())
     if incomplete.startswith("-"):
         return _beginning(incomplete, (o for a in parser()._actions for o in a.option_strings))
-    found = (path.name for pattern in _CONFIGS for path in Path.cwd().glob(pattern))
-    return _beginning(incomplete, sorted(found))
+    names = (path.name for pattern in _CONFIGS for path in Path.cwd().glob(pattern))
+    return _beginning(incomplete, sorted(names))
 
 
-def of_command(words: list[str], incomplete: str) -> list[str]:
+def of_command(arguments: list[str], incomplete: str) -> list[str]:
     """Return what may follow `%llmops`: commands, then their options, runs and clusters."""
     import typer
 
@@ -31,17 +31,25 @@ def of_command(words: list[str], incomplete: str) -> list[str]:
     from llmops_kernel.cli.app import app
 
     command: Any = typer.main.get_command(app)
-    for word in words:
-        command = getattr(command, "commands", {}).get(word, command)
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument, command)
     inner = getattr(command, "commands", None)
     if inner and not incomplete.startswith("-"):
         return _beginning(incomplete, inner)
     context = typer.Context(command)
-    asked = [one for one in command.params if words and words[-1] in one.opts]
-    if not asked and incomplete.startswith("-"):
-        return _beginning(incomplete, (o for one in command.params for o in one.opts))
-    given = asked or [one for one in command.params if one.param_type_name == "argument"]
-    return [item.value for one in given for item in one.shell_complete(context, incomplete)]
+    named_options = [
+        parameter for parameter in command.params if arguments and arguments[-1] in parameter.opts
+    ]
+    if not named_options and incomplete.startswith("-"):
+        return _beginning(incomplete, (o for parameter in command.params for o in parameter.opts))
+    parameters = named_options or [
+        parameter for parameter in command.params if parameter.param_type_name == "argument"
+    ]
+    return [
+        item.value
+        for parameter in parameters
+        for item in parameter.shell_complete(context, incomplete)
+    ]
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

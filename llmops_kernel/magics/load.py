@@ -50,11 +50,11 @@ def _completer(name: str) -> Callable[[Any, Any], list[str]]:
     def complete(_shell: Any, event: Any) -> list[str]:
         from llmops_kernel.magics import complete as completion
 
-        words = event.text_until_cursor.split()[1:]
+        arguments = event.text_until_cursor.split()[1:]
         incomplete = (
-            "" if event.text_until_cursor[-1:].isspace() else (words.pop() if words else "")
+            "" if event.text_until_cursor[-1:].isspace() else (arguments.pop() if arguments else "")
         )
-        found: list[str] = getattr(completion, name)(words, incomplete)
-        return found
+        completions: list[str] = getattr(completion, name)(arguments, incomplete)
+        return completions
 
     return complete

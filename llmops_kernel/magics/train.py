@@ -33,7 +33,7 @@ def train(shell: Any, line: str, body: str) -> None:
         return
     try:
         text = with_variables(body, shell.user_ns)
-        submission = wanted(options.words, text).submission(options.workspace)
+        submission = cell_submission(options.words, text).submission(options.workspace)
         if options.dry_run:
             print(_checked(submission))
             return
@@ -72,7 +72,7 @@ def _checked(submission: Submission) -> str:
     return "\n".join(file_kind(kind_named(submission.kind)).effect(submission.config))
 
 
-# --- What `%%train` and the cell below it say: a whole config, or changes to a file's ---
+# --- Submissions of `%%train` with its cell: a whole config, or changes to a file ---
 
 
 NAME = "this cell"
@@ -81,8 +81,8 @@ _CHANGE = re.compile(r"[\w.]+\s*=")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is to be submitted: a file with changes, or the text of the cell."""
+class CellSubmission:
+    """A submission of `%%train`: a file with changes, or the text of the cell."""
 
     file: Path | None
     text: str = ""
@@ -104,40 +104,44 @@ def with_variables(body: str, variables: Mapping[str, Any]) -> str:
     IPython does so on the line of a magic, not in the cell below it. Other names stay as written.
     """
 
-    def value(found: re.Match[str]) -> str:
-        known = variables.get(found[1])
-        return str(known) if isinstance(known, str | int | float | Path) else found[0]
+    def value(match: re.Match[str]) -> str:
+        variable = variables.get(match[1])
+        return str(variable) if isinstance(variable, str | int | float | Path) else match[0]
 
     return _VARIABLE.sub(value, body)
 
 
-def wanted(words: Sequence[str], body: str) -> Wanted:
+def cell_submission(arguments: Sequence[str], body: str) -> CellSubmission:
     """Return what is asked for. Raises MagicError, ConfigError for a cell that is no YAML."""
     lines = [line.strip() for line in body.splitlines()]
-    said = [line for line in lines if line and not line.startswith("#")]
-    if words and not _CHANGE.match(words[0]):
-        return _of_file(Path(words[0]).expanduser(), words[1:], said, body)
-    if not said:
+    statements = [line for line in lines if line and not line.startswith("#")]
+    if arguments and not _CHANGE.match(arguments[0]):
+        return _of_file(Path(arguments[0]).expanduser(), arguments[1:], statements, body)
+    if not statements:
         raise MagicError(
             "There is nothing to train: no file and no config.",
             remedy="%train lora.train.yaml, or write a config below %%train",
         )
-    if all(_CHANGE.match(line) for line in said):
+    if all(_CHANGE.match(line) for line in statements):
         raise MagicError(
             "The cell has changes, but names no config.",
-            remedy=f"name a file: %%train lora.train.yaml {' '.join(words)}".rstrip(),
+            remedy=f"name a file: %%train lora.train.yaml {' '.join(arguments)}".rstrip(),
         )
-    return Wanted(file=None, text=body, overrides=tuple(words))
+    return CellSubmission(file=None, text=body, overrides=tuple(arguments))
 
 
-def _of_file(path: Path, words: Sequence[str], said: Sequence[str], body: str) -> Wanted:
+def _of_file(
+    path: Path, arguments: Sequence[str], statements: Sequence[str], body: str
+) -> CellSubmission:
     """Return a file with the changes of the line and those of the cell, which win."""
-    if all(_CHANGE.match(line) for line in said):
-        return Wanted(file=path, overrides=changes_in([*words, *said], path))
-    return Wanted(file=path, overrides=combined([*words], parse_yaml(body, file=NAME).data))
+    if all(_CHANGE.match(line) for line in statements):
+        return CellSubmission(file=path, overrides=changes_in([*arguments, *statements], path))
+    return CellSubmission(
+        file=path, overrides=combined([*arguments], parse_yaml(body, file=NAME).data)
+    )
 
 
-# --- What stands after `%%train`: a config file, changes and options ---
+# --- Arguments of `%%train`: a config file, changes and options ---
 
 
 _DESCRIPTION = """\
@@ -167,42 +171,42 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the words behind `%%train`."""
-    made = _Parser(
+    options = _Parser(
         prog="%%train",
         usage="%%%%train [FILE] [KEY=VALUE ...] [options]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument(
+    options.add_argument(
         "words", nargs="*", metavar="FILE, KEY=VALUE",
         help="config or Python script to submit, and changes to the config",
     )  # fmt: skip
-    made.add_argument("--cluster", default="local", help="name of the cluster (default: local)")
-    made.add_argument(
+    options.add_argument("--cluster", default="local", help="name of the cluster (default: local)")
+    options.add_argument(
         "--workspace", type=Path, help="folder to upload; default: the folder of the config"
     )
-    made.add_argument("--wait", action="store_true", help="block until the run ends")
-    made.add_argument(
+    options.add_argument("--wait", action="store_true", help="block until the run ends")
+    options.add_argument(
         "--as", dest="variable", default="run", metavar="NAME",
         help="variable for the run (default: run)",
     )  # fmt: skip
-    made.add_argument(
+    options.add_argument(
         "--dry-run", action="store_true", help="only check the config; nothing is started"
     )
-    return made
+    return options
 
 
 def parse(line: str) -> argparse.Namespace | None:
     """Return the options; None where help was asked for, which is printed. Raises MagicError."""
     try:
-        words = shlex.split(line)
+        arguments = shlex.split(line)
     except ValueError as error:
         raise MagicError(f"%%train: {error}".lower(), remedy="close the quotation mark") from None
-    if {"-h", "--help"} & set(words):
+    if {"-h", "--help"} & set(arguments):
         print(parser().format_help().rstrip())
         return None
-    options = parser().parse_intermixed_args(words)
+    options = parser().parse_intermixed_args(arguments)
     if not options.variable.isidentifier():
         raise MagicError(
             f"{options.variable!r} cannot be the name of a variable.", remedy="%%train --as my_run"

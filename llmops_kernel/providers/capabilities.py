@@ -1,4 +1,4 @@
-"""What only some providers can do, each a protocol that a provider implements or not."""
+"""Protocols of capabilities that only some providers have."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EditKind(StrEnum):
 
 
 class EditEffect(BaseModel):
-    """What applying a changed template would do: kind, one sentence, and the details."""
+    """Effect of applying a changed template: kind, one sentence, and the details."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -76,7 +76,7 @@ def require_applicable(effect: EditEffect, *, cluster: str, force: bool) -> None
 
 
 class OutputStorage(BaseModel):
-    """Where the nodes of a cluster write what runs leave behind."""
+    """Storage where the nodes of a cluster write what runs leave behind."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -138,7 +138,7 @@ class SupportsEdit(Protocol):
 
 
 class RightState(BaseModel):
-    """One right that a template's clusters need, and whether this user has it."""
+    """A right that a template's clusters need, and whether this user has it."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -153,7 +153,7 @@ class RightState(BaseModel):
     is_granted: bool | None = None
     """None: the server did not answer."""
     off: str = ""
-    """What does not work without it."""
+    """Feature that does not work without it."""
 
 
 @runtime_checkable
@@ -189,11 +189,11 @@ class Act(StrEnum):
 
 @dataclass(frozen=True)
 class GuardState:
-    """What an idle guard has to do now and next. Times are Unix seconds; None: nothing is due."""
+    """Next action of an idle guard. Times are Unix seconds; None: nothing is due."""
 
     act: Act = Act.NONE
     why: str = ""
-    """For people: what is done now and why, or what it waits for."""
+    """Sentence on what is done now and why, or what it waits for."""
     suspends_at_s: float | None = None
     ends_at_s: float | None = None
     kept_until_s: float | None = None
@@ -201,13 +201,13 @@ class GuardState:
 
     @property
     def next_s(self) -> float | None:
-        """When there is something to do, if nothing changes until then."""
+        """Return when something is due next, if nothing changes until then."""
         times = [at_s for at_s in (self.suspends_at_s, self.ends_at_s) if at_s is not None]
         return min(times, default=None)
 
 
 class GuardedCluster(Protocol):
-    """One cluster as an idle guard sees it. Any number of guards may work at once."""
+    """A cluster as an idle guard sees it. Any number of guards may work at once."""
 
     @property
     def name(self) -> str: ...
@@ -220,7 +220,7 @@ class GuardedCluster(Protocol):
 
     @property
     def keeps_journals(self) -> bool:
-        """Whether journals of runs outlive the cluster, so that nobody needs to copy them."""
+        """Return whether journals of runs outlive the cluster, so that they need no copy."""
 
     def require_clock(self) -> None:
         """Raise ClusterStateError if this machine's clock is wrong: guards then do nothing."""

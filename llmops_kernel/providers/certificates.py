@@ -29,19 +29,21 @@ def make(folder: Path) -> None:
     # openssl writes into the file that is there, and so never into one that others can read.
     os.close(os.open(key(folder), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+        process = subprocess.run(
+            line, capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
     except FileNotFoundError as error:
         raise MissingDependencyError(
             "You asked for `tls: true`, and there is no openssl to make the certificate",
             remedy="install openssl, or leave out tls",
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise _failed(f"no answer after {_ANSWER_S} s") from error
-    if done.returncode != 0:
-        raise _failed((done.stderr.strip().splitlines() or ["no reason given"])[-1])
+        raise _certificate_error(f"no answer after {_ANSWER_S} s") from error
+    if process.returncode != 0:
+        raise _certificate_error((process.stderr.strip().splitlines() or ["no reason given"])[-1])
 
 
-def _failed(reason: str) -> ClusterStartError:
+def _certificate_error(reason: str) -> ClusterStartError:
     return ClusterStartError(
         f"openssl cannot make a certificate: {reason}",
         remedy="update openssl (1.1.1 or later), or leave out `tls` of the template",

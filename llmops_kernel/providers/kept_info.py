@@ -1,4 +1,4 @@
-"""What a status shows about a model that a machine keeps."""
+"""A model in a machine's cache, as a status shows it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class LLMOpsHandler(APIHandler):
             raise _bad_body(error) from None
 
     def reply(self, answer: Any, *, status: int = 200) -> None:
-        """`answer`: a wire model, a list of them, or plain JSON."""
+        """Reply with `answer`: a wire model, a list of them, or plain JSON."""
         self.set_status(status)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
@@ -147,12 +147,12 @@ def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
     if "\0" in path or ".." in parts or "\\" in path:
         raise RequestError(f"{path!r} is not a path below the Jupyter root folder", status=403)
     try:
-        found = root.joinpath(*parts).resolve()
-        is_there = found.exists()
+        path_below = root.joinpath(*parts).resolve()
+        is_there = path_below.exists()
     except (OSError, RuntimeError):
         # Names that are too long, links that lead to themselves, folders that are locked.
         raise RequestError(f"{_short(path)!r} cannot be read", status=404) from None
-    if not found.is_relative_to(root):
+    if not path_below.is_relative_to(root):
         raise RequestError(
             f"{path!r} is outside the Jupyter root folder {root}",
             remedy="copy it below that folder, or start JupyterLab above it",
@@ -160,7 +160,7 @@ def below(root: Path, path: str, *, must_exist: bool = True) -> Path:
         )
     if must_exist and not is_there:
         raise RequestError(f"There is no {path!r} below {root}", status=404)
-    return found
+    return path_below
 
 
 def _short(text: str) -> str:

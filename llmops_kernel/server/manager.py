@@ -71,12 +71,12 @@ class Manager:
     def _sweep(self) -> None:
         """Remove what killed processes have left in the home folder."""
         try:
-            gone = sweep(self.store)
+            removed = sweep(self.store)
         except StoreError as error:
             _LOG.warning("llmops: leftovers were not removed: %s", error)
         else:
-            if gone:
-                _LOG.info("llmops: removed %d leftovers (`llmops gc` shows them)", len(gone))
+            if removed:
+                _LOG.info("llmops: removed %d leftovers (`llmops gc` shows them)", len(removed))
 
     def _runs_feed(self, _: str) -> RunsFeed:
         self.run_table.warm()

@@ -1,4 +1,4 @@
-"""Every route of the extension in one table, all below `<base url>/llmops/`."""
+"""Table of the extension's routes, all below `<base url>/llmops/`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "/llmops/"
 
 
 def all_routes() -> list[tuple[str, Any]]:
-    """(regular expression of the path, handler); Jupyter puts its base URL before them."""
+    """Return (regular expression of the path, handler); Jupyter puts its base URL before them."""
     tables = (
         handshake,
         live,

@@ -36,18 +36,18 @@ _PLAIN: Mapping[Any, str] = {
 
 
 def typescript(models: tuple[type[BaseModel], ...] = WIRE_MODELS) -> str:
-    """One interface a model, and those that they contain, in order of first mention."""
+    """Return one interface per model, and those that they contain, in order of first mention."""
     parts = [_HEAD, f"export const PROTOCOL = {PROTOCOL};\n"]
     return "\n".join([*parts, *(_interface(model) for model in _with_contained(models))])
 
 
 def _with_contained(models: tuple[type[BaseModel], ...]) -> list[type[BaseModel]]:
-    found: dict[type[BaseModel], None] = {}
+    contained: dict[type[BaseModel], None] = {}
 
     def visit(annotation: Any) -> None:
         if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-            if annotation not in found:
-                found[annotation] = None
+            if annotation not in contained:
+                contained[annotation] = None
                 for field in annotation.model_fields.values():
                     visit(field.annotation)
         else:
@@ -56,7 +56,7 @@ def _with_contained(models: tuple[type[BaseModel], ...]) -> list[type[BaseModel]
 
     for model in models:
         visit(model)
-    return list(found)
+    return list(contained)
 
 
 def _interface(model: type[BaseModel]) -> str:
@@ -89,7 +89,7 @@ def _descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _mark(model: type[BaseModel], field: FieldInfo) -> str:
-    """What a request leaves out takes its default; an answer leaves out nothing."""
+    """Return `?` for a field of a request that takes its default; an answer omits nothing."""
     return "?" if issubclass(model, Body) and not field.is_required() else ""
 
 
@@ -145,9 +145,9 @@ def main() -> int:
     """Exit code 1 with `--check` when the file is not what it would be."""
     text = typescript()
     if "--check" in sys.argv[1:]:
-        same = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
-        print("wire.ts: up to date" if same else "wire.ts differs: make wire")
-        return 0 if same else 1
+        is_same = TARGET.exists() and TARGET.read_text(encoding="utf-8") == text
+        print("wire.ts: up to date" if is_same else "wire.ts differs: make wire")
+        return 0 if is_same else 1
     TARGET.write_text(text, encoding="utf-8")
     return 0
 

@@ -1,4 +1,4 @@
-"""Which runs are compared with which, and what differs between them."""
+"""Comparisons of runs: which are compared with which, and what differs between them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def compare(store: RunStore, run_ids: Sequence[str], *, base: str | None = None)
     ordered = sorted(distinct, key=lambda run_id: store.record(run_id).created_s)
     first = _base(ordered, base)
     names = labels_of(store, ordered)
-    others = [run_id for run_id in ordered if run_id != first]
-    diffs = tuple(_named(diff_runs(store, first, other), names) for other in others)
+    rest = [run_id for run_id in ordered if run_id != first]
+    diffs = tuple(_named(diff_runs(store, first, other_run), names) for other_run in rest)
     return ComparedRuns(tuple(ordered), diffs, first, names)
 
 
 def has_rows(store: RunStore, run_ids: Sequence[str]) -> bool:
-    """Whether these are two runs whose outputs can be compared row by row."""
+    """Return whether these are two runs whose outputs can be compared row by row."""
     kinds = {store.record(run_id).kind for run_id in run_ids}
     return len(run_ids) == 2 and len(kinds) == 1 and bool(_row_comparison(kinds.pop()))
 
@@ -69,8 +69,8 @@ def compare_outputs(store: RunStore, run_ids: Sequence[str]) -> OutputComparison
             remedy="name two scoring runs",
         )
     function = load_attribute(_row_comparison(store.record(ordered[0]).kind))
-    found: OutputComparison = function(store, *ordered)
-    return found
+    comparison: OutputComparison = function(store, *ordered)
+    return comparison
 
 
 def _row_comparison(kind: str) -> str:

@@ -14,11 +14,11 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import files
 from llmops_kernel.kinds.reading import ConfigLike, kind_of, load
 from llmops_kernel.kinds.registry import USUAL
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 from llmops_kernel.services.new_file import write_new
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.gallery.examples import Written
+    from llmops_kernel.services.gallery.examples import WrittenExample
 
 _ANSWERS: Final = {
     "model": "SmolLM2-135M-Instruct",
@@ -50,11 +50,11 @@ def check(
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     loaded = load(config, overrides)
     problems = files.file_kind(kind_of(config)).check_files(loaded, root)
-    closely = Closely() if quick else look_closely(loaded, root, known=problems)
+    closely = CloseCheck() if quick else check_closely(loaded, root, problems=problems)
     if problems := [*problems, *closely.problems]:
         raise config_error(problems)
-    for one in closely.warnings:
-        warnings.warn(str(one), stacklevel=2)
+    for warning in closely.warnings:
+        warnings.warn(str(warning), stacklevel=2)
     return loaded
 
 
@@ -92,7 +92,7 @@ def init_example(
     *,
     answers: Mapping[str, str] = _ANSWERS,
     force: bool = False,
-) -> Written:
+) -> WrittenExample:
     """Write an example; return its files. Raises ConfigError for `answers` of a new config."""
     from llmops_kernel.services.gallery.examples import write_example
 

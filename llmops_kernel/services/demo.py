@@ -21,7 +21,7 @@ from llmops_kernel.store.paths import home
 from llmops_kernel.store.record.record import RunRecord
 
 TIME_S = 400.0
-"""The whole demo. `make demo` subtracts what its installation took: both end within 7 minutes."""
+"""Seconds of the demo. `make demo` subtracts its installation's: both end within 7 minutes."""
 LEAST_STEPS = 80
 """Optimizer steps that are made on any machine. Field accuracy was 59 % after 80 (of 64 held-out
 rows), 61 % after 114 and 76 % after 226 (of 32), from 13 %; each with a learning rate that falls to
@@ -40,7 +40,8 @@ _SAVE_S, _SUBMIT_S, _STOP_S = 3.0, 3.0, 4.0
 _SLOWER = 1.08
 """How much longer later steps may take than the first ones: they have the machine to themselves."""
 _WARM_START = 0.4
-"""Of the first start's time: the second run's processes are forked, and its model is kept."""
+"""Share of the first start's time that a second start takes: its processes are forked, and its
+model is in the cache."""
 PACKAGE = Path(__file__).parents[1]
 CLUSTER = "local"
 CONFIG = "lora.train.yaml"
@@ -51,7 +52,7 @@ FILES = (CONFIG, SCORE_CONFIG, "menu_hooks.py", "data/menu-train.jsonl", "data/m
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast a machine is, in seconds, as the first steps of a run have shown."""
+    """Speed of a machine in seconds, as the first steps of a run have shown it."""
 
     start_s: float
     """From submission to the first step, without the evaluation before it."""
@@ -62,19 +63,19 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much the demo trains in its time, and what it expects."""
+    """Amount of training that fits into the demo's time, and how long it is expected to take."""
 
     max_steps: int
     again: bool
     """Whether the run is submitted again: with fewer steps its learning rate falls sooner."""
     rows: int
     seconds: float
-    """From now on, with the scoring of that many rows."""
+    """Expected time from now on, with the scoring of that many rows."""
 
 
 def speed_of(view: TrainingView) -> Speed | None:
     """Return what a run has shown of its machine; None before that many steps."""
-    steps = [one.step_time_s for one in view.steps if one.step_time_s]
+    steps = [step.step_time_s for step in view.steps if step.step_time_s]
     first_s = view.submit_to_first_step_s
     if len(steps) < _MEASURED_STEPS or first_s is None or not view.evals:
         return None
@@ -88,19 +89,19 @@ def speed_of(view: TrainingView) -> Speed | None:
     )
 
 
-def size_for(speed: Speed, *, left_s: float, steps: int, done: int) -> Size:
+def size_for(speed: Speed, *, left_s: float, steps: int, steps_done: int) -> Size:
     """Return what fits into the seconds that are left: all, else fewer rows, else fewer steps too.
 
-    `steps`: of the run; `done`: that it has made. The least is done on any machine, however long it
-    takes.
+    `steps` is the number of steps of the run, `steps_done` of those that it has made. The least is
+    done on any machine, however long it takes.
     """
-    finish_s = (steps - done) * speed.step_s + speed.batch_s + _SAVE_S
+    finish_s = (steps - steps_done) * speed.step_s + speed.batch_s + _SAVE_S
     if rows_for(speed, left_s=left_s - finish_s) < ENOUGH_ROWS:
         restart_s = _STOP_S + _WARM_START * speed.start_s + _SAVE_S
         for_steps_s = left_s - restart_s - _scoring_s(speed, rows=LEAST_ROWS)
         fewer = max(LEAST_STEPS, int(for_steps_s / speed.step_s / _SLOWER))
         again_s = restart_s + fewer * speed.step_s
-        if fewer < steps - done and again_s < finish_s:
+        if fewer < steps - steps_done and again_s < finish_s:
             rows = rows_for(speed, left_s=left_s - again_s)
             seconds = again_s + _scoring_s(speed, rows=rows)
             return Size(max_steps=fewer, again=True, rows=rows, seconds=seconds)
@@ -118,7 +119,7 @@ def rows_for(speed: Speed, *, left_s: float) -> int:
 
 
 def _scoring_s(speed: Speed, *, rows: int) -> float:
-    """Two scorings: the engine's first load is much like the start of a training."""
+    """Return the time of two scorings: the engine's first load is like the start of a training."""
     return speed.start_s + 2 * (_SUBMIT_S + rows / BATCH_ROWS * speed.batch_s)
 
 
@@ -156,14 +157,14 @@ def submit_demo(
     `changes`: further ones, such as `evaluation.at_start=false`.
     """
     overrides = [*changes, *([] if max_steps is None else [f"training.max_steps={max_steps}"])]
-    wanted = from_config(config, overrides=overrides, workspace=config.parent)
-    return submit(cluster, wanted)
+    submission = from_config(config, overrides=overrides, workspace=config.parent)
+    return submit(cluster, submission)
 
 
 def score_config(config: Path) -> Path | None:
     """Return the score config beside the training config; None where a workspace has none."""
-    found = config.parent / SCORE_CONFIG
-    return found if found.is_file() else None
+    path = config.parent / SCORE_CONFIG
+    return path if path.is_file() else None
 
 
 def submit_scoring(
@@ -175,8 +176,8 @@ def submit_scoring(
     """
     engine = "vllm" if score_env.ready() else "transformers"
     overrides = [model, f"engine.type={engine}", f"input.limit={rows}", "evaluation.samples=2"]
-    wanted = from_config(config, overrides=overrides, workspace=config.parent)
-    return submit(cluster, wanted)
+    submission = from_config(config, overrides=overrides, workspace=config.parent)
+    return submit(cluster, submission)
 
 
 def start_demo(

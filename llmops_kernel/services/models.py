@@ -29,10 +29,10 @@ def prepare_model(model_id: str, *, progress: Progress | None = None) -> str:
     if progress is not None:
         progress(f"Converting {model_id} into the cache, once")
     began_s = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", _CONVERTER, model_id], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         raise ModelError(f"{model_id} could not be converted: {lines[-1]}", remedy="llmops doctor")
     return f"converted into {folder} in {fmt.seconds(time.monotonic() - began_s)}"

@@ -58,10 +58,10 @@ def render(
     loaded = load_cluster_template(template)
     editor = editor_of((backend or current()).provider_for(loaded))
     if validate:
-        made, where = editor.dry_run(loaded, namespace=namespace)
+        manifest, place = editor.dry_run(loaded, namespace=namespace)
     else:
-        made, where = editor.render(loaded, namespace=namespace), ""
-    return Rendered(made.to_yaml(with_companions=with_companions), where)
+        manifest, place = editor.render(loaded, namespace=namespace), ""
+    return Rendered(manifest.to_yaml(with_companions=with_companions), place)
 
 
 def rights(
@@ -121,9 +121,9 @@ def apply(
     """
     loaded = load_cluster_template(template or _own_name(cluster))
     editor = editor_of(cluster.provider)
-    found = editor.effect(loaded, name=cluster.name)
-    require_possible(cluster, found, force=force)
-    if found.kind is EditKind.RESTART:
+    effect = editor.effect(loaded, name=cluster.name)
+    require_possible(cluster, effect, force=force)
+    if effect.kind is EditKind.RESTART:
         archive_runs(
             cluster.provider,
             cluster.name,
@@ -165,10 +165,10 @@ def _text_of(kind: str, name: str) -> str:
     if kind in TEMPLATES:
         return cluster_template(provider=kind, name=name)
     if kind not in shipped():
-        known = [*TEMPLATES, *shipped()]
+        choices = [*TEMPLATES, *shipped()]
         raise ConfigError(
             f"There is no cluster template {kind!r} to start from",
-            remedy=did_you_mean(kind, known) or f"one of {listed(known)}",
+            remedy=did_you_mean(kind, choices) or f"one of {listed(choices)}",
         )
     text = shipped()[kind].read_text(encoding="utf-8")
     # The name also occurs where pods are selected by the label of their cluster.

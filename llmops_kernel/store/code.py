@@ -11,7 +11,7 @@ MAX_SHOWN_BYTES = 1024**2
 
 
 def code_of(store: RunStore, run_id: str, path: str) -> str:
-    """Text of one file of the run's workspace. Raises StoreError when it cannot be shown."""
+    """Return a file of the run's workspace as text. Raises StoreError when it cannot be shown."""
     record = store.record(run_id)
     if path not in record.files:
         raise RunNotFoundError(
@@ -40,7 +40,7 @@ def code_of(store: RunStore, run_id: str, path: str) -> str:
 
 
 def git_diff_of(store: RunStore, run_id: str) -> str:
-    """How the workspace differed from its git revision; empty when it did not, 1 MiB at most."""
+    """Return the diff of the workspace from its git revision, at most 1 MiB; empty for none."""
     path = store.folder(run_id).git_diff
     try:
         with path.open("rb") as file:

@@ -13,7 +13,7 @@ from llmops_kernel.store.store import RunStore
 
 
 class DeletionPreview(BaseModel):
-    """What deleting a run would remove and keep."""
+    """Files that deleting a run would remove and keep."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""What clients and the cluster agree on about the models that stay loaded."""
+"""Names that clients and the cluster agree on for the models that stay loaded."""
 
 NAMESPACE = "llmops-engines"
 """Ray's namespace of their actors."""

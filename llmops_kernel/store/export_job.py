@@ -1,4 +1,4 @@
-"""What an export is to write: handed from a client to the process that does the work."""
+"""An export as a client hands it to the process that does the work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Target = Literal["merged", "vllm", "gguf", "triton", "hub"]
 Precision = Literal["auto", "float32", "bfloat16"]
 GgufType = Literal["f32", "f16", "bf16", "q8_0"]
 MANIFEST = "llmops-export.json"
-"""In each exported folder; written last. Only a folder with it can be replaced with --force."""
+"""File in each exported folder, written last: --force replaces only a folder that has it."""
 
 
 class ModelSource(BaseModel):
@@ -28,11 +28,11 @@ class ModelSource(BaseModel):
     roots: tuple[str, ...] = ()
     """Folders in which a relative path of `base` is looked up."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the run computed in; answers are compared in it."""
+    """Dtype that the run computed in; answers are compared in it."""
 
 
 class CardFacts(BaseModel):
-    """What the record and the journal of the run say; None or empty where they do not."""
+    """Facts of a run's record and journal; None or empty where unknown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,7 +64,7 @@ class CardFacts(BaseModel):
 
 
 class ExportJob(BaseModel):
-    """One export. Carries no secret: tokens come from the environment or Hugging Face's store."""
+    """An export. Carries no secret: tokens come from the environment or Hugging Face's store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +78,7 @@ class ExportJob(BaseModel):
     name: str
     """Name under which a server offers the model."""
     dtype: Precision = "auto"
-    """Of the merged weights; `auto` is that of the base model's files."""
+    """Dtype of the merged weights; `auto` is that of the base model's files."""
     gguf_type: GgufType = "f16"
     keep_adapter: bool = False
     """Hand over base and adapter instead of merged weights."""
@@ -97,7 +97,7 @@ class ExportJob(BaseModel):
 
 
 class ExportLine(BaseModel):
-    """One line that the process prints: a step that begins, the end, or a failure."""
+    """A line that the process prints: a step that begins, the end, or a failure."""
 
     kind: Literal["progress", "done", "failed"]
     text: str = ""
@@ -106,6 +106,6 @@ class ExportLine(BaseModel):
     """Class name of `llmops_kernel.errors`."""
     notes: tuple[str, ...] = ()
     command: str = ""
-    """How to use what was written; can be copied."""
+    """Command that uses the result; can be copied."""
     location: str = ""
     """URL or hub address, where it is not the folder."""

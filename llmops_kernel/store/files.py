@@ -35,17 +35,17 @@ def least_used(paths: Iterable[Path], *, limit_bytes: int) -> list[Path]:
 
     Those that were not used for the longest time go first; a use sets a file's time of change.
     """
-    found = []
+    entries = []
     for path in paths:
         with suppress(OSError):  # Removed meanwhile.
             info = path.stat()
-            found.append((info.st_mtime_ns, info.st_size, path))
-    total, gone = 0, []
-    for _, size, path in sorted(found, reverse=True):
+            entries.append((info.st_mtime_ns, info.st_size, path))
+    total, unused = 0, []
+    for _, size, path in sorted(entries, reverse=True):
         total += size
         if total > limit_bytes:
-            gone.append(path)
-    return gone
+            unused.append(path)
+    return unused
 
 
 def readable_by_others(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What nobody needs in a home folder: leftovers of killed processes, packages without a run."""
+"""Finds unneeded files of a home folder: leftovers of killed processes, packages without a run."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def find(store: RunStore, *, now_s: float | None = None) -> list[Garbage]:
     """Return what can be removed, by path. Raises StoreError if the home cannot be read."""
     now_s = time.time() if now_s is None else now_s
     with store_errors("read", store.root):
-        found = [*killed_deletes(store.root), *_half_runs(store, now_s), *_packages(store, now_s)]
-    return sorted(found, key=lambda one: one.path)
+        items = [*killed_deletes(store.root), *_half_runs(store, now_s), *_packages(store, now_s)]
+    return sorted(items, key=lambda item: item.path)
 
 
 def killed_deletes(home: Path) -> Iterator[Garbage]:
@@ -72,25 +72,25 @@ def sweep(store: RunStore) -> list[Garbage]:
     Raises StoreError if the home cannot be read.
     """
     forget_abandoned(store.root)
-    return _removed(find(store))
+    return _remove_all(find(store))
 
 
 def clear_killed_deletes(store: RunStore) -> list[Garbage]:
-    """Finish earlier deletions; what cannot be removed stays. Return what was removed."""
-    return _removed(killed_deletes(store.root))
+    """Finish earlier deletions, and return what was removed; what cannot be removed stays."""
+    return _remove_all(killed_deletes(store.root))
 
 
-def _removed(found: Iterable[Garbage]) -> list[Garbage]:
-    gone = []
-    for garbage in found:
+def _remove_all(items: Iterable[Garbage]) -> list[Garbage]:
+    removed = []
+    for garbage in items:
         with suppress(StoreError):
             if remove(garbage):
-                gone.append(garbage)
-    return gone
+                removed.append(garbage)
+    return removed
 
 
 def _half_runs(store: RunStore, now_s: float) -> Iterator[Garbage]:
-    """Folders of submissions that were killed before there was a record: they are no runs."""
+    """Return folders of submissions that were killed before there was a record."""
     for path in (store.root / "runs").glob("*"):
         folder = RunFolder(path)
         if path.name.startswith(".") or not path.is_dir() or folder.record.exists():
@@ -104,10 +104,10 @@ def _half_runs(store: RunStore, now_s: float) -> Iterator[Garbage]:
 
 
 def _packages(store: RunStore, now_s: float) -> Iterator[Garbage]:
-    needed = _needed_packages(store)
+    used_packages = _needed_packages(store)
     for path in store.packages.glob("*.zip"):
         age_s = now_s - path.stat().st_mtime
-        if needed is not None and path.stem not in needed and age_s > PACKAGE_AGE_S:
+        if used_packages is not None and path.stem not in used_packages and age_s > PACKAGE_AGE_S:
             yield _garbage(path, "no run was submitted with it", until_s=now_s - PACKAGE_AGE_S)
     for path in store.packages.glob(".*.tmp"):
         if now_s - path.stat().st_mtime > _LEFTOVER_AGE_S:
@@ -115,8 +115,8 @@ def _packages(store: RunStore, now_s: float) -> Iterator[Garbage]:
 
 
 def _needed_packages(store: RunStore) -> set[str] | None:
-    """None if a record cannot be read: its packages are not known."""
-    needed: set[str] = set()
+    """Return the hashes of packages that runs use; None if a record cannot be read."""
+    hashes: set[str] = set()
     for path in (store.root / "runs").glob("*/record.json"):
         try:
             record = store.record(path.parent.name)
@@ -124,8 +124,8 @@ def _needed_packages(store: RunStore) -> set[str] | None:
             continue  # Deleted meanwhile.
         except StoreError:
             return None
-        needed |= {record.code_hash, record.assets_hash, record.package_hash}
-    return needed
+        hashes |= {record.code_hash, record.assets_hash, record.package_hash}
+    return hashes
 
 
 def _garbage(path: Path, reason: str, *, until_s: float | None = None) -> Garbage:

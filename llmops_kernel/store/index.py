@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS runs_v3 (
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS records_v1 (run_id TEXT PRIMARY KEY, text TEXT NOT NULL)
 """
-"""What was read from a run's record, which never changes: `RunIndex.texts`."""
+"""Values of a run's record, which never changes: `RunIndex.texts`."""
 _LOCK_WAIT_S = 10.0
 _BROKEN = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
@@ -64,12 +64,12 @@ class RunIndex:
 
     def rows(self, *, summaries: bool = True) -> dict[str, IndexRow]:
         """Return all rows by run id; without `summaries` those are empty, which is faster."""
-        shown = [name if summaries or name != "summary" else "''" for name in _COLUMNS]
+        columns = [name if summaries or name != "summary" else "''" for name in _COLUMNS]
 
         def read(db: sqlite3.Connection) -> dict[str, IndexRow]:
-            rows = db.execute(f"SELECT {', '.join(shown)} FROM runs_v3")
-            named = (dict(zip(_COLUMNS, values, strict=True)) for values in rows)
-            return {values["run_id"]: _row(values) for values in named}
+            rows = db.execute(f"SELECT {', '.join(columns)} FROM runs_v3")
+            records = (dict(zip(_COLUMNS, values, strict=True)) for values in rows)
+            return {values["run_id"]: _row(values) for values in records}
 
         return self._with_db(read, {})
 
@@ -85,9 +85,9 @@ class RunIndex:
         self._change(f"INSERT OR REPLACE INTO runs_v3 ({columns}) VALUES ({marks})", values)
 
     def remove(self, run_ids: Iterable[str]) -> None:
-        gone = [(run_id,) for run_id in run_ids]
-        self._change("DELETE FROM runs_v3 WHERE run_id = ?", gone)
-        self._change("DELETE FROM records_v1 WHERE run_id = ?", gone)
+        parameters = [(run_id,) for run_id in run_ids]
+        self._change("DELETE FROM runs_v3 WHERE run_id = ?", parameters)
+        self._change("DELETE FROM records_v1 WHERE run_id = ?", parameters)
 
     def texts(self) -> dict[str, str]:
         """Return what `put_texts` has kept, by run id."""
@@ -160,7 +160,7 @@ class RunIndex:
             os.close(fd)
 
 
-# --- Which run folders there are, without looking at each of thousands on every call ---
+# --- Present run folders, without a look at each of thousands on every call ---
 
 
 _SETTLED_S = 2.0
@@ -192,15 +192,17 @@ class RunFolders:
                 return self._present
             if changed_ns != self._changed_ns:
                 names = {name for name in os.listdir(self._root) if self._is_id(name)}
-                self._look(names, known=names & self._present)
+                self._look(names, indexed=names & self._present)
                 is_settled = self._clock() - changed_ns / 1e9 > _SETTLED_S
                 self._changed_ns = changed_ns if is_settled else 0
             elif self._empty:
-                self._look(self._present | self._empty, known=self._present)
+                self._look(self._present | self._empty, indexed=self._present)
             return self._present
 
-    def _look(self, names: frozenset[str] | set[str], *, known: frozenset[str] | set[str]) -> None:
+    def _look(
+        self, names: frozenset[str] | set[str], *, indexed: frozenset[str] | set[str]
+    ) -> None:
         # As texts: ten thousand `Path` objects would take longer than the look itself.
-        new = {n for n in names - known if os.path.exists(f"{self._root}/{n}/record.json")}
-        self._present = frozenset(known | new)
+        new = {n for n in names - indexed if os.path.exists(f"{self._root}/{n}/record.json")}
+        self._present = frozenset(indexed | new)
         self._empty = frozenset(names - self._present)

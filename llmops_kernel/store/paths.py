@@ -1,4 +1,4 @@
-"""Where files are on disk: one home folder, one folder per run, one cache."""
+"""Paths of files on disk: one home folder, one folder per run, one cache."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ RUN_STORAGE_ENV_VAR = "LLMOPS_RUN_STORAGE"
 
 
 def home() -> Path:
-    """Runs and cluster records; `LLMOPS_HOME` moves it."""
-    chosen = os.environ.get(HOME_ENV_VAR)
-    return Path(chosen).absolute() if chosen else default_home()
+    """Return the folder of runs and cluster records; `LLMOPS_HOME` moves it."""
+    configured = os.environ.get(HOME_ENV_VAR)
+    return Path(configured).absolute() if configured else default_home()
 
 
 def default_home() -> Path:
-    """The home folder where `LLMOPS_HOME` names no other."""
+    """Return the home folder where `LLMOPS_HOME` names no other."""
     return Path(platformdirs.user_data_dir("llmops")).absolute()
 
 
 def packages(home: Path) -> Path:
-    """Where built packages of a home are kept, for its next runs and for `diff`."""
+    """Return the folder of the built packages of a home, for its next runs and for `diff`."""
     return home / "packages"
 
 
 def cache() -> Path:
-    """Converted models, measured peaks; may be deleted at any time. `LLMOPS_CACHE` moves it."""
+    """Return the folder of caches; may be deleted at any time. `LLMOPS_CACHE` moves it."""
     return Path(os.environ.get(CACHE_ENV_VAR) or platformdirs.user_cache_dir("llmops")).absolute()
 
 
@@ -43,22 +43,22 @@ class RunFolder:
 
     @property
     def record(self) -> Path:
-        """The immutable record; its presence also proves that a folder is this run's."""
+        """Return the immutable record; its presence also proves that a folder is this run's."""
         return self.root / "record.json"
 
     @property
     def attempts(self) -> Path:
-        """`attempts.jsonl`: one line an attempt, appended."""
+        """Return `attempts.jsonl`: one line per attempt, appended."""
         return self.root / "attempts.jsonl"
 
     @property
     def config(self) -> Path:
-        """The resolved training config as YAML."""
+        """Return the resolved training config as YAML."""
         return self.root / "config.yaml"
 
     @property
     def notes(self) -> Path:
-        """What users add: title, star, note. The only file here that changes."""
+        """Return the file of what users add: title, star, note. The only file here that changes."""
         return self.root / "notes.json"
 
     @property
@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """One `<stream>.jsonl` a writer."""
+        """Return the folder of the journal: one `<stream>.jsonl` per writer."""
         return self.root / "journal"
 
     @property
@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def logs(self) -> Path:
-        """`driver-<attempt>.log` once an attempt has ended."""
+        """Return `driver-<attempt>.log` once an attempt has ended."""
         return self.root / "logs"
 
 

@@ -15,7 +15,7 @@ class _Answer(BaseModel):
 
 
 class PreviewJob(_Answer):
-    """What to look at. Carries no secret: tokens come from the environment."""
+    """A data preview to make. Carries no secret: tokens come from the environment."""
 
     config: dict[str, Any]
     """A checked training config."""
@@ -25,7 +25,7 @@ class PreviewJob(_Answer):
     """Rows of each source that are tokenised."""
     num_shown: int = 5
     side: Side = "train"
-    """Which rows are shown."""
+    """Side whose rows are shown."""
     row: int | None = None
     """Show this one row whole, and look at no other."""
     max_tokens: int | None = 400
@@ -33,7 +33,7 @@ class PreviewJob(_Answer):
     check: bool = False
     """Report what is wrong instead of figures and rows: all of it at once."""
     skip: list[str] = []
-    """With `check`: fields that are known to be wrong, so that their files are not read."""
+    """Fields, with `check`, that are known to be wrong, so that their files are not read."""
 
 
 class Piece(_Answer):
@@ -49,14 +49,14 @@ class Piece(_Answer):
 
 
 class ShownRow(_Answer):
-    """One row as the model sees it."""
+    """A row as the model sees it."""
 
     number: int | None
     """Its number in the source, from 1; null where only a part of a large file was read."""
     where: str = ""
     """Its source, and its number in it, where there are several sources."""
     format: str
-    """Which format of rows it has."""
+    """Format of the row."""
     num_tokens: int
     """Before the row is cut."""
     num_loss: int
@@ -88,7 +88,7 @@ class Lengths(_Answer):
 
 
 class FieldUse(_Answer):
-    """What becomes of a field, where that is not what its user may think."""
+    """Use of a field, where it may surprise its user."""
 
     text: str
     """A sentence, without its end: `12 rows have `images`, which is not used`."""
@@ -96,7 +96,7 @@ class FieldUse(_Answer):
 
 
 class SourceRows(_Answer):
-    """What was found in the training or in the evaluation rows before they are tokenised."""
+    """Findings in the training or evaluation rows before they are tokenised."""
 
     source: str
     total_rows: int | None
@@ -120,15 +120,15 @@ class SourceRows(_Answer):
     num_broken: int = 0
     """Rows that could not be read; the run leaves them out (`data.on_error: skip`)."""
     broken: list[str] = []
-    """What is wrong with the first of them."""
+    """Problems of the first of them."""
     fields: list[FieldUse] = []
-    """What is to be said of fields of the rows."""
+    """Remarks on fields of the rows."""
     unused: list[str] = []
     """Columns that are not used."""
 
 
 class SourceReport(SourceRows):
-    """What was found in the training or in the evaluation rows."""
+    """Findings in the training or evaluation rows."""
 
     num_rows: int
     """Rows that were tokenised."""
@@ -148,7 +148,7 @@ class SourceReport(SourceRows):
     num_tokens: int
     """Tokens of the rows that are used, after the cut."""
     num_loss: int
-    """Of these, tokens that the loss counts."""
+    """Tokens among them that the loss counts."""
 
     @property
     def is_sample(self) -> bool:
@@ -156,7 +156,7 @@ class SourceReport(SourceRows):
 
     @property
     def num_used(self) -> int:
-        """Rows among the tokenised ones that a run trains on."""
+        """Return the number of tokenised rows that a run trains on."""
         return self.num_rows - self.num_masked
 
 
@@ -171,7 +171,7 @@ class Leaks(_Answer):
 
 
 class Epoch(_Answer):
-    """What one pass over the training rows is."""
+    """One pass over the training rows in numbers."""
 
     num_workers: int
     micro_batch_size: int
@@ -198,7 +198,7 @@ class Epoch(_Answer):
 
 
 class SourceShare(_Answer):
-    """What one of several sources of training rows is of an epoch."""
+    """Share of one of several sources of training rows in an epoch."""
 
     source: str
     weight: float
@@ -220,7 +220,7 @@ class SourceShare(_Answer):
 
 
 class DataPreview(_Answer):
-    """What the model will see of a config's data."""
+    """A config's data as the model will see it."""
 
     model: str
     max_length: int
@@ -230,7 +230,7 @@ class DataPreview(_Answer):
     has_hook: bool
     """Whether `format_example` of the hooks file makes the rows."""
     train: SourceReport
-    """Of several sources: of all their rows."""
+    """Report over the rows of all sources."""
     sources: list[SourceShare] = []
     """Empty where there is only one source of training rows."""
     eval: SourceReport | None
@@ -239,13 +239,13 @@ class DataPreview(_Answer):
     epoch: Epoch
     side: Side
     template: list[str] = []
-    """What is to be known of the model's chat template, which makes texts of these rows."""
+    """Remarks on the model's chat template, which makes texts of these rows."""
     rows: list[ShownRow]
     took_s: float
 
 
 class Finding(_Answer):
-    """One sentence of a check."""
+    """A sentence of a check."""
 
     path: str
     """The config's field, such as `data.train`."""
@@ -267,7 +267,7 @@ class CheckedSource(_Answer):
 
 
 class DataCheck(_Answer):
-    """What a check has found; a source that could not be read is only among the findings."""
+    """Findings of a check; a source that could not be read is only among the findings."""
 
     max_length: int
     has_hook: bool

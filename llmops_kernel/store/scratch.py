@@ -18,7 +18,7 @@ def scratch_folder(name: str) -> Iterator[Path]:
     A lock on it says that this process is there, or one that it has forked: the kernel drops the
     lock of a killed process, too. Whoever ends next removes the folder then.
     """
-    folder, lock = _make(name)
+    folder, lock = _make_folder(name)
     try:
         yield folder
     finally:
@@ -35,15 +35,15 @@ def remove_abandoned(name: str) -> None:
                 _remove_if_abandoned(Path(entry.path))
 
 
-def _make(name: str) -> tuple[Path, int]:
+def _make_folder(name: str) -> tuple[Path, int]:
     """Return the folder and the descriptor that holds its lock."""
     # It gets the name that others look for once it is locked.
-    made = Path(tempfile.mkdtemp(prefix=f".{name}-"))
-    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{name}-"))
+    lock = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):  # A file system without locks: nobody else can lock it either.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    folder = made.with_name(made.name.removeprefix("."))
-    made.rename(folder)
+    folder = hidden.with_name(hidden.name.removeprefix("."))
+    hidden.rename(folder)
     return folder, lock
 
 

@@ -30,7 +30,7 @@ from llmops_kernel.store.record.record import Attempt, RunRecord
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 _LAST = re.compile(r"last(?:~(\d+))?\Z")
 DELETED_PREFIX = ".deleted-"
-"""Of a run that is being deleted: lists do not show it."""
+"""Prefix of the folder of a run that is being deleted: lists do not show it."""
 __all__ = ["DELETED_PREFIX", "RunStore", "RunSummary", "remove_tree"]
 _list = list  # `RunStore.list` hides the built-in inside the class.
 
@@ -49,7 +49,7 @@ class RunStore:
 
     @property
     def packages(self) -> Path:
-        """Where built packages are kept for `diff`."""
+        """Return the folder of built packages that are kept for `diff`."""
         return packages(self.root)
 
     def create(self, record: RunRecord, *, config_yaml: str, git_diff: str = "") -> RunFolder:
@@ -90,25 +90,25 @@ class RunStore:
                 raise _exists(record.run_id) from None
 
     def resolve(self, ref: str) -> str:
-        """The run id behind a full id, a unique prefix, `last` or `last~1`.
+        """Return the run id behind a full id, a unique prefix, `last` or `last~1`.
 
         `last` counts the runs that lists show. Raises RunNotFoundError with near matches.
         """
         if _RUN_ID.match(ref) and RunFolder(self._runs / ref).record.exists():
             return ref
         if back := _LAST.match(ref):
-            shown, position = self.run_ids(), int(back[1] or 0)
-            if position < len(shown):
-                return shown[position]
-            raise _not_found(ref, f"there are {len(shown)} runs", shown[:5])
+            newest_ids, position = self.run_ids(), int(back[1] or 0)
+            if position < len(newest_ids):
+                return newest_ids[position]
+            raise _not_found(ref, f"there are {len(newest_ids)} runs", newest_ids[:5])
         run_ids = self.ids()
-        found = [run_id for run_id in run_ids if ref and run_id.startswith(ref)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise _not_found(ref, f"it begins {len(found)} run ids", found[:5])
-        near = difflib.get_close_matches(ref, run_ids, n=5, cutoff=0.5)
-        raise _not_found(ref, "there is no run with this id", near or run_ids[:5])
+        matches = [run_id for run_id in run_ids if ref and run_id.startswith(ref)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise _not_found(ref, f"it begins {len(matches)} run ids", matches[:5])
+        similar = difflib.get_close_matches(ref, run_ids, n=5, cutoff=0.5)
+        raise _not_found(ref, "there is no run with this id", similar or run_ids[:5])
 
     def run_ids(self, *, hidden: bool = False) -> _list[str]:
         """Return all run ids, newest first; `hidden` includes the hidden runs."""
@@ -198,7 +198,7 @@ class RunStore:
         self.index.put([_row_of(summary, fingerprint)])
 
     def events(self, run_id: str) -> _list[AnyEvent]:
-        """The whole journal, all streams, by time; each event once."""
+        """Return all events of the journal by time; each event once."""
         return Deduplicator().new(FolderTail(self.folder(run_id).journal).read())
 
     def view(self, run_id: str) -> TrainingView:
@@ -220,20 +220,20 @@ class RunStore:
         return write_notes(self.folder(ref), **changes)
 
     def ids(self) -> _list[str]:
-        """All runs, newest first; reads no journal."""
+        """Return the ids of all runs, newest first; reads no journal."""
         return [row.run_id for row in self.listed()]
 
     def listed(self) -> _list[IndexRow]:
-        """All runs, newest first: what a list needs of their records, without summaries."""
+        """Return all runs, newest first: what a list needs of their records, no summaries."""
         return self._rows(summaries=False)
 
     def children(self, run_id: str) -> _list[str]:
-        """Runs that were re-submitted from a run, newest first."""
+        """Return runs that were re-submitted from a run, newest first."""
         children = []
-        for other in self.ids():
+        for child in self.ids():
             with suppress(StoreError, RunNotFoundError):  # Broken or deleted meanwhile.
-                if self.record(other).parent == run_id:
-                    children.append(other)
+                if self.record(child).parent == run_id:
+                    children.append(child)
         return children
 
     def delete(self, run_id: str) -> None:
@@ -241,13 +241,13 @@ class RunStore:
         run_id = self.resolve(run_id)
         folder = self._runs / run_id
         # Renamed first, so that no process sees half a run.
-        gone = self._runs / f"{DELETED_PREFIX}{run_id}-{secrets.token_hex(2)}"
+        trash = self._runs / f"{DELETED_PREFIX}{run_id}-{secrets.token_hex(2)}"
         with store_errors("delete", folder):
-            folder.rename(gone)
+            folder.rename(trash)
             self.index.remove([run_id])
             with self._deleted.open("a", encoding="utf-8") as file:
                 file.write(f"{run_id}\n")
-            remove_tree(gone)
+            remove_tree(trash)
 
     def knows(self, run_id: str) -> bool:
         """Return whether the run is or was of this store: its cluster may still hold its files."""
@@ -262,15 +262,17 @@ class RunStore:
         """Return one row per run folder, newest first; updates the index."""
         with store_errors("read", self._runs):
             present = self._folders.names()
-        known = self._listed
-        if not summaries and present == known.keys():
-            return list(known.values())
-        broken = {run_id for run_id, at in self._broken.items() if at == self._record_ns(run_id)}
-        if summaries or present - known.keys() - broken:
-            known = self.index.rows(summaries=summaries)
-        self.index.remove(known.keys() - present)
-        rows = [known[run_id] for run_id in present & known.keys()]
-        new = present - known.keys() - broken
+        listed = self._listed
+        if not summaries and present == listed.keys():
+            return list(listed.values())
+        broken = {
+            run_id for run_id, stamp in self._broken.items() if stamp == self._record_ns(run_id)
+        }
+        if summaries or present - listed.keys() - broken:
+            listed = self.index.rows(summaries=summaries)
+        self.index.remove(listed.keys() - present)
+        rows = [listed[run_id] for run_id in present & listed.keys()]
+        new = present - listed.keys() - broken
         added = [row for run_id in new if (row := self._read_row(run_id))]
         self.index.put(added)
         rows = sorted(rows + added, key=lambda row: (row.created_s, row.run_id), reverse=True)
@@ -339,7 +341,7 @@ def _cached(row: IndexRow, fingerprint: str) -> RunSummary | None:
 
 
 def _fingerprint(folder: RunFolder) -> str:
-    """Sizes of all that a summary is made from: these files only ever grow."""
+    """Return the sizes of all that a summary is made from: these files only ever grow."""
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(folder.journal)}
     except OSError:
@@ -361,7 +363,7 @@ def _parse_attempts(data: bytes) -> list[Attempt]:
 
 def _append_attempt(fd: int, attempt: Attempt, *, path: Path) -> None:
     data = path.read_bytes()
-    if any(known.number == attempt.number for known in _parse_attempts(data)):
+    if any(previous.number == attempt.number for previous in _parse_attempts(data)):
         raise RunStateError(
             f"Attempt {attempt.number} of run {path.parent.name} exists already.",
             remedy="wait for it, or try again with the next number",
@@ -385,6 +387,10 @@ def _exists(run_id: str) -> StoreError:
     )
 
 
-def _not_found(ref: str, reason: str, near: list[str]) -> RunNotFoundError:
-    remedy = f"use one of: {', '.join(near)}" if near else "submit a run first: `llmops submit`"
+def _not_found(ref: str, reason: str, suggestions: list[str]) -> RunNotFoundError:
+    remedy = (
+        f"use one of: {', '.join(suggestions)}"
+        if suggestions
+        else "submit a run first: `llmops submit`"
+    )
     return RunNotFoundError(f"Run {ref!r} not found: {reason}.", remedy=remedy)

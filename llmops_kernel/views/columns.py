@@ -43,20 +43,26 @@ def points_of(view: RunView, name: str) -> list[tuple[float, float]]:
         return []
     x = columns[0].value
     points = ((x(row), column.value(row)) for row in view.rows)
-    return [(at, value) for at, value in points if at is not None and value is not None]
+    return [
+        (position, value)
+        for position, value in points
+        if position is not None and value is not None
+    ]
 
 
 def speed_of(views: Sequence[RunView]) -> Column | None:
     """Return the first speed of the runs' kind that all of them have, else that one of them has."""
     kind = kind_named(views[0].kind)
     speeds = [column for name in kind.speeds if (column := kind.column(name)) is not None]
-    known = {c.name: [bool(points_of(view, c.name)) for view in views] for c in speeds}
-    first = [c for c in speeds if all(known[c.name])] + [c for c in speeds if any(known[c.name])]
+    has_points = {c.name: [bool(points_of(view, c.name)) for view in views] for c in speeds}
+    first = [c for c in speeds if all(has_points[c.name])] + [
+        c for c in speeds if any(has_points[c.name])
+    ]
     return next(iter(first + speeds[-1:]), None)
 
 
 def speed_title(column: Column | None) -> str:
-    """`MFU, %`, `tokens per second`."""
+    """Return `MFU, %`, `tokens per second`."""
     if column is None:
         return "speed"
     return column.label.replace("/s", " per second") + (", %" if column.unit == "fraction" else "")
@@ -72,7 +78,7 @@ def row_bytes(columns: Sequence[Any]) -> int:
 
 
 def pack(rows: Sequence[Any], columns: Sequence[Column]) -> bytes:
-    """Row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
+    """Return row after row; an unknown number is NaN. Step numbers are exact up to 2**24."""
     width = len(columns)
     packed = array("f", bytes(4 * width * len(rows)))
     logged = [index for index, column in enumerate(columns) if column.is_logged]
@@ -92,8 +98,10 @@ def _pack_logged(
     for index, row in enumerate(rows):
         values = row.values or {}
         numbers = values.values() if list(values) == names else map(values.get, names)
-        at = index * width + first
-        packed[at : at + count] = array("f", [math.nan if n is None else n for n in numbers])
+        offset = index * width + first
+        packed[offset : offset + count] = array(
+            "f", [math.nan if n is None else n for n in numbers]
+        )
 
 
 def _packed_column(rows: Sequence[Any], column: Column) -> array[float]:
@@ -112,7 +120,7 @@ class RowCursor:
         self._count = 0
 
     def advance(self, view: RunView) -> tuple[int, Sequence[Event]] | None:
-        """(index of the first changed row, all rows from there on), or None without changes.
+        """Return (index of the first changed row, all rows from there on), or None.
 
         A view appends to one list while it follows and makes a new one when a restart
         replaced rows, so only then the rows have to be compared.
@@ -124,11 +132,11 @@ class RowCursor:
         return None if unchanged else (first, rows[first:])
 
     def _common(self, rows: Sequence[Event]) -> int:
-        sent = self._sent[: self._count]
-        for index, (old, new) in enumerate(zip(sent, rows, strict=False)):
+        rows_sent = self._sent[: self._count]
+        for index, (old, new) in enumerate(zip(rows_sent, rows, strict=False)):
             if old is not new:
                 return index
-        return min(len(sent), len(rows))
+        return min(len(rows_sent), len(rows))
 
 
 class PackedRows:
@@ -171,5 +179,5 @@ class PackedRows:
         self._cursor = RowCursor()
 
     def rows(self, first: int = 0) -> bytes:
-        """All rows from `first` on."""
+        """Return all rows from `first` on."""
         return bytes(memoryview(self._rows)[first * self._row_bytes :])

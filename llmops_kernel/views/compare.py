@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def render_png(runs: Named) -> bytes:
-    """Loss, speed and start-up phases, one colour a run; on white."""
+    """Draw loss, speed and start-up phases, one colour per run; on white."""
     from matplotlib.figure import Figure  # 0.3 s to import
 
     height = 3.2 + 0.22 * len(runs)
@@ -61,34 +61,34 @@ def render_png(runs: Named) -> bytes:
 
 
 def _lines(axes: Axes, runs: Named, name: str, *, scale: float = 1.0) -> bool:
-    drawn = False
+    has_lines = False
     for index, (_, view) in enumerate(runs):
         points = points_of(view, name)
         if points:
-            drawn = True
+            has_lines = True
             x, values = [p[0] for p in points], [p[1] * scale for p in points]
             axes.plot(x, values, color=color(index), linewidth=1.2)
-    if drawn:
+    if has_lines:
         axes.set_xlabel(x_label(runs[0][1]), fontsize=8)
-    return drawn
+    return has_lines
 
 
 def _draw_curve(axes: Axes, runs: Named) -> None:
-    """The curve of the runs' kind: the loss of training runs, with evaluations as points."""
+    """Draw the curve of the runs' kind: the loss of training runs, evaluations as points."""
     name, label = curve_of(runs[0][1])
     has_evals = any(eval_points(view) for _, view in runs)
     style_axes(axes, f"{label} (points: evaluation)" if has_evals else label)
-    drawn = _lines(axes, runs, name)
+    has_lines = _lines(axes, runs, name)
     for index, (_, view) in enumerate(runs):
         for step, loss in eval_points(view):
             axes.plot(step, loss, "o", color=color(index), markersize=5)
-            drawn = True
-    if not drawn:
+            has_lines = True
+    if not has_lines:
         empty_axes(axes, f"no {label} yet")
 
 
 def _draw_speed(axes: Axes, runs: Named) -> None:
-    """The first speed that each run has: two kinds of number do not share an axis."""
+    """Draw the first speed that each run has: two kinds of number do not share an axis."""
     column = speed_of([view for _, view in runs])
     style_axes(axes, speed_title(column))
     if column is not None and _lines(axes, runs, column.name, scale=speed_scale(column)):
@@ -115,13 +115,13 @@ def _draw_phases(axes: Axes, runs: Named) -> None:
 
 
 def words_html(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str:
-    """What differs, then what came of it: evaluation, loss, samples. `scores` is HTML."""
+    """Return differences and results as HTML: evaluation, loss, samples. `scores` is HTML."""
     differences = "".join(diff.to_html() for diff in diffs)
     return differences + scores + lines_html(runs, result_lines(runs)) + samples_html(runs)
 
 
 def code_html(diffs: Sequence[RunDiff]) -> str:
-    """Code and environment of each run against the baseline's, folded: it may be long."""
+    """Return code and environment of each run against the baseline's, folded."""
     parts = []
     for diff in diffs:
         rest = replace(diff, config=[])
@@ -133,7 +133,7 @@ def code_html(diffs: Sequence[RunDiff]) -> str:
 
 
 def folded_html(runs: Named) -> str:
-    """Speed and start-up, folded: what is compared is rarely that."""
+    """Return speed and start-up, folded: rarely compared."""
     parts = (("Speed, memory and cost", speed_lines(runs)), ("Start-up", start_lines(runs)))
     return "".join(
         f"<details><summary>{title}</summary>{lines_html(runs, lines)}</details>"
@@ -143,7 +143,7 @@ def folded_html(runs: Named) -> str:
 
 
 def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str:
-    """The same in plain text: what differs, results and samples; then speed, then code."""
+    """Return the comparison as plain text: differences, results, samples, then speed and code."""
     parts = [diff.text(with_code=False) for diff in diffs]
     parts += [scores, lines_text(runs, result_lines(runs)), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
@@ -152,7 +152,7 @@ def text(runs: Named, diffs: Sequence[RunDiff] = (), *, scores: str = "") -> str
 
 
 def matrix_words(runs: Named, diffs: Sequence[RunDiff], matrix: Matrix) -> str:
-    """Several runs in plain text: the matrix and samples; then speed, then code."""
+    """Return several runs in plain text: the matrix and samples; then speed, then code."""
     parts = [matrix_text(matrix), samples_text(runs)]
     parts.append(lines_text(runs, [*speed_lines(runs), *start_lines(runs)]))
     parts += [diff.text() for each in diffs if not (diff := replace(each, config=[])).is_empty]
@@ -166,23 +166,23 @@ def bundles(
     scores: tuple[str, str] = ("", ""),
     matrix: Matrix | None = None,
 ) -> list[dict[str, Any]]:
-    """Outputs to display one after the other: what differs and results, curves, then the rest.
+    """Return outputs to display in turn: differences and results, curves, then the rest.
 
     With a `matrix`, as of three runs or more, that says what differs, and samples and code come
     behind the curves. `scores`: metrics of scorings as HTML and as text. Several outputs, because
     JupyterLab drops a picture inside HTML from a notebook it does not trust, and each notebook
     that papermill wrote is one.
     """
-    html, words = scores
+    html, plain_text = scores
     names = " and ".join(name for name, _ in runs)
     if matrix is None:
         first, behind = words_html(runs, diffs, scores=html), ""
-        words = text(runs, diffs, scores=words)
+        plain_text = text(runs, diffs, scores=plain_text)
     else:
         first, behind = matrix_html(matrix), samples_html(runs) + code_html(diffs)
-        words = matrix_words(runs, diffs, matrix)
+        plain_text = matrix_words(runs, diffs, matrix)
     return [
-        {"text/html": first, "text/plain": words},
+        {"text/html": first, "text/plain": plain_text},
         {"image/png": render_png(runs), "text/plain": f"Curves of {names}"},
         {
             "text/html": behind + folded_html(runs),

@@ -12,20 +12,20 @@ from llmops_kernel.views import format as fmt
 
 
 def figures(view: RunView) -> tuple[FigureValue, ...]:
-    """Every figure of the run's kind, in order of importance; an unknown one as a dash."""
+    """Return every figure of the run's kind, in order of importance; an unknown one as a dash."""
     return tuple(_value(figure, view) for figure in kind_named(view.kind).all_figures(view))
 
 
 def live_figures(view: RunView) -> tuple[FigureValue, ...]:
-    """The figures that the live panel and the terminal's live screen show."""
-    shown = kind_named(view.kind).all_figures(view)
-    return tuple(_value(figure, view) for figure in shown if figure.live)
+    """Return the figures that the live panel and the terminal's live screen show."""
+    figures = kind_named(view.kind).all_figures(view)
+    return tuple(_value(figure, view) for figure in figures if figure.live)
 
 
 def compared_figures(view: RunView) -> tuple[FigureValue, ...]:
-    """The figures of comparisons and of the table that stays when a run has ended."""
-    shown = kind_named(view.kind).all_figures(view)
-    return tuple(_value(figure, view) for figure in shown if figure.compared)
+    """Return the figures of comparisons and of the table that stays when a run has ended."""
+    figures = kind_named(view.kind).all_figures(view)
+    return tuple(_value(figure, view) for figure in figures if figure.compared)
 
 
 FigureGroup = Literal["result", "speed", "start"]
@@ -33,7 +33,7 @@ _RESULTS = ("loss", "number", "count", "exponent")
 
 
 def group_of(figure: FigureValue) -> FigureGroup:
-    """Whether a figure says what came of a run, how fast it was, or how soon it began."""
+    """Return whether a figure is about the result of a run, its speed, or its start."""
     if figure.key == "submit_to_first_step":
         return "start"
     return "result" if figure.unit in _RESULTS else "speed"

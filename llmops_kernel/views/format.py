@@ -22,7 +22,7 @@ def known(value: float | None) -> bool:
 
 
 def seconds(value: float | None) -> str:
-    """`0.4 s`, `12.3 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Return `0.4 s`, `12.3 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
     if value is None or not known(value):
         return DASH
     if value < 0:
@@ -42,7 +42,7 @@ def seconds(value: float | None) -> str:
 
 
 def step_time(value: float | None) -> str:
-    """A step's time: three digits, so that a change of one percent shows."""
+    """Return a step's time with three digits, so that a change of one percent shows."""
     if value is None or not known(value):
         return DASH
     if value < 0.9995:
@@ -51,7 +51,7 @@ def step_time(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Whole numbers with thin groups up to 99,999, then `1.23 M`."""
+    """Return whole numbers with thin groups up to 99,999, then `1.23 M`."""
     if value is None or not known(value):
         return DASH
     if abs(value) < 99_999.5:
@@ -60,7 +60,7 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None, unit: str = "") -> str:
-    """`0.85`, `12.3`, `1,234`, `123 k`; the unit follows."""
+    """Return `0.85`, `12.3`, `1,234`, `123 k`; the unit follows."""
     if value is None or not known(value):
         return DASH
     text = count(value) if abs(value) >= 999.5 else _digits(value)
@@ -68,14 +68,14 @@ def rate(value: float | None, unit: str = "") -> str:
 
 
 def flops(value: float | None) -> str:
-    """A rate of floating point operations: `1.2 TFLOPS`."""
+    """Return a rate of floating point operations: `1.2 TFLOPS`."""
     if value is None or not known(value):
         return DASH
     return f"{_scaled(value)}FLOPS"
 
 
 def byte_size(value: float | None) -> str:
-    """Binary units, three digits: `512 B`, `1.50 GiB`."""
+    """Return binary units, three digits: `512 B`, `1.50 GiB`."""
     if value is None or not known(value):
         return DASH
     for size, unit in _BYTES:
@@ -85,7 +85,7 @@ def byte_size(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A fraction 0..1 as percent: `41.2 %`, `0.083 %`."""
+    """Return a fraction 0..1 as percent: `41.2 %`, `0.083 %`."""
     if value is None or not known(value):
         return DASH
     if value == 0:
@@ -94,7 +94,7 @@ def percent(value: float | None) -> str:
 
 
 def loss(value: float | None) -> str:
-    """Four digits after the point; small ones by exponent. A diverged loss is not unknown."""
+    """Return four digits after the point; small losses by exponent. NaN is shown as NaN."""
     if value is None:
         return DASH
     if math.isnan(value):
@@ -105,12 +105,12 @@ def loss(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Any other number: up to four significant digits."""
+    """Return any other number: up to four significant digits."""
     return DASH if value is None or not known(value) else f"{value:.4g}"
 
 
 def money(value: float | None) -> str:
-    """`1,234.50`, `0.12`, `0.0042`: the currency follows."""
+    """Return `1,234.50`, `0.12`, `0.0042`: the currency follows."""
     if value is None or not known(value):
         return DASH
     return f"{value:,.2f}" if value == 0 or abs(value) >= 0.0995 else f"{value:.2g}"
@@ -122,7 +122,7 @@ def by_unit(value: float | None, unit: Unit) -> str:
 
 
 def exponent(value: float | None) -> str:
-    """A learning rate: `2.00e-04`."""
+    """Return a learning rate: `2.00e-04`."""
     return DASH if value is None or not known(value) else f"{value:.2e}"
 
 
@@ -159,11 +159,11 @@ def change(value: float | None, first: float | None, unit: Unit) -> str:
 
 
 def step_of(step: int | None, total: int | None) -> str:
-    """`step 40 of 225`; `step 40` where no total was named, a dash for a step not known yet."""
+    """Return `step 40 of 225`; `step 40` without a total, a dash for an unknown step."""
     if step is None and total is None:
         return "no step yet"
-    done = f"step {DASH if step is None else f'{step:,}'}"
-    return done if total is None else f"{done} of {total:,}"
+    text = f"step {DASH if step is None else f'{step:,}'}"
+    return text if total is None else f"{text} of {total:,}"
 
 
 def ellipsis(text: str, width: int) -> str:
@@ -184,7 +184,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def sparkline(values: list[float | None], width: int = 40) -> str:
-    """One line of block characters, oldest first; each column is a mean of its share."""
+    """Return a line of block characters, oldest first; each column is a mean of its share."""
     usable = [v for v in values if v is not None and math.isfinite(v)]
     if not usable or width < 1:
         return ""
@@ -199,7 +199,7 @@ def sparkline(values: list[float | None], width: int = 40) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits without an exponent for 0.001 up to 999; more above."""
+    """Return three significant digits without an exponent for 0.001 up to 999; more above."""
     size = abs(value)
     if size == 0:
         return "0"

@@ -29,10 +29,10 @@ class LogLines:
         """
         if now_s - self._last_s < self._every_s:
             return ""
-        done = None if view.progress is None else view.progress.done
-        counted = None if view.counted is None else view.counted.done
+        progress_done = None if view.progress is None else view.progress.done
+        count_done = None if view.counted is None else view.counted.done
         starts = "" if view.rows else view.cluster_says
-        news = (view.state, view.attempt, open_phase(view), done, counted, starts)
+        news = (view.state, view.attempt, open_phase(view), progress_done, count_done, starts)
         if self._only_news and news == self._last:
             return ""
         self._last_s, self._last = now_s, news

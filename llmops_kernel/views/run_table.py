@@ -40,8 +40,10 @@ class RunTable:
 def run_table(
     summaries: Sequence[RunSummary], *, now_s: float, names: Mapping[str, str] | None = None
 ) -> RunTable:
-    """One line a run. The columns are the listed figures of all kinds in the list, the most
-    important ones first; a run whose kind lacks one shows a dash. `names` are by run id.
+    """Return a table with one line per run.
+
+    The columns are the listed figures of all kinds in the list, the most important ones first; a
+    run whose kind lacks one shows a dash. `names` are by run id.
     """
     called = names or {}
     kinds = {summary.kind for summary in summaries}
@@ -69,7 +71,7 @@ def _figure_labels(summaries: Sequence[RunSummary]) -> list[str]:
 
 
 def progress_cell(progress: Progress | None) -> str:
-    """`40 of 225`, `1,200 rows`; steps are not named, as most runs count them."""
+    """Return `40 of 225`, `1,200 rows`; steps are not named, as most runs count them."""
     if progress is None:
         return fmt.DASH
     total = "" if progress.total is None else f" of {progress.total:,}"

@@ -21,7 +21,7 @@ MAX_ROWS = 1_500
 
 
 def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> dict[str, Any]:
-    """The run's summary, and under `panel` what the panel draws: its state and its step rows."""
+    """Return the run's summary, and under `panel` what the panel draws: state and step rows."""
     columns = columns_of(view)
     rows = thinned(view)
     panel = {
@@ -38,23 +38,24 @@ def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = ""
 
 
 def thinned(view: RunView, *, max_rows: int = MAX_ROWS) -> Sequence[Event]:
-    """At most `max_rows` rows: the lowest and the highest of the kind's curve in each stretch,
-    so that spikes stay; the first and the last row always.
+    """Return at most `max_rows` rows, the first and the last one always.
+
+    Of each stretch of the kind's curve the lowest and the highest stay, and so do spikes.
     """
     rows = view.rows
     if len(rows) <= max_rows:
         return rows
     value = _curve_value(view)
     num_stretches = (max_rows - 2) // 2
-    kept = {0, len(rows) - 1}
+    indices = {0, len(rows) - 1}
     for number in range(num_stretches):
         stretch = range(
             number * len(rows) // num_stretches, (number + 1) * len(rows) // num_stretches
         )
-        known = [(y, i) for i in stretch if (y := finite(value(rows[i]))) is not None]
-        known = known or [(0.0, stretch[0])]
-        kept |= {min(known)[1], max(known)[1]}
-    return [rows[index] for index in sorted(kept)]
+        finite_points = [(y, i) for i in stretch if (y := finite(value(rows[i]))) is not None]
+        finite_points = finite_points or [(0.0, stretch[0])]
+        indices |= {min(finite_points)[1], max(finite_points)[1]}
+    return [rows[index] for index in sorted(indices)]
 
 
 def _curve_value(view: RunView) -> Callable[[Event], float | None]:
@@ -64,7 +65,7 @@ def _curve_value(view: RunView) -> Callable[[Event], float | None]:
 
 
 def without_nan(value: Any) -> Any:
-    """JSON has no NaN: a diverged loss would make the whole message unreadable."""
+    """Replace NaN, which JSON does not have: it would make the whole message unreadable."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list):

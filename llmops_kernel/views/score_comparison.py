@@ -30,7 +30,7 @@ _CELL: Final = "text-align:left;padding:2px 14px 2px 0;vertical-align:top"
 
 @dataclass(frozen=True)
 class MetricChange:
-    """One metric of both scorings. Unknown is None."""
+    """A metric of both scorings. Unknown is None."""
 
     name: str
     before: float | None
@@ -48,13 +48,13 @@ class MetricChange:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Return whether the interval excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
 class Stability:
-    """How much of the output stayed. Of rows with an output in both."""
+    """Share of the output that stayed the same, over rows with an output in both."""
 
     rows: int
     identical: float | None
@@ -67,7 +67,7 @@ class Stability:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """One row of both scorings; a side that does not have it has empty values."""
+    """A row of both scorings; a side that does not have it has empty values."""
 
     key: Any
     prompt: str
@@ -83,7 +83,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class RowsPage:
-    """Some of the rows of one kind."""
+    """A page of the rows of one kind."""
 
     kind: RowKind
     metric: str | None
@@ -95,7 +95,7 @@ class RowsPage:
 
 @dataclass(frozen=True)
 class ScoreDifference:
-    """What differs between the outputs of two scorings, the older first."""
+    """Differences between the outputs of two scorings, the older first."""
 
     before: str
     after: str
@@ -108,10 +108,10 @@ class ScoreDifference:
     stability: Stability
 
 
-def metric_rows(found: ScoreDifference) -> list[list[str]]:
+def metric_rows(difference: ScoreDifference) -> list[list[str]]:
     """Return heads, then one line a metric: name, both values, delta, interval, rows."""
     heads = ["metric", "before", "after", "delta", "95 % interval", "better", "worse"]
-    return [heads, *(_metric_row(change) for change in found.metrics)]
+    return [heads, *(_metric_row(change) for change in difference.metrics)]
 
 
 def _metric_row(change: MetricChange) -> list[str]:
@@ -129,16 +129,21 @@ def _metric_row(change: MetricChange) -> list[str]:
     ]
 
 
-def count_lines(found: ScoreDifference) -> list[tuple[str, str]]:
+def count_lines(difference: ScoreDifference) -> list[tuple[str, str]]:
     """Return what is known about rows: (label, text)."""
-    lines = [(KIND_WORDS[kind], whole(number)) for kind, number in found.counts.items()]
-    if found.metric is not None:
+    lines = [(KIND_WORDS[kind], whole(number)) for kind, number in difference.counts.items()]
+    if difference.metric is not None:
         lines = [
-            (f"{label} ({found.metric})" if kind in ("better", "worse", "same") else label, text)
-            for (label, text), kind in zip(lines, found.counts, strict=True)
+            (
+                f"{label} ({difference.metric})" if kind in ("better", "worse", "same") else label,
+                text,
+            )
+            for (label, text), kind in zip(lines, difference.counts, strict=True)
         ]
-    lines.append(("errors", f"{found.errors_before:,} before, {found.errors_after:,} after"))
-    stability = found.stability
+    lines.append(
+        ("errors", f"{difference.errors_before:,} before, {difference.errors_after:,} after")
+    )
+    stability = difference.stability
     lines.append(("identical outputs", fmt.percent(stability.identical)))
     similarity = fmt.number(stability.similarity)
     if stability.sampled:
@@ -147,46 +152,47 @@ def count_lines(found: ScoreDifference) -> list[tuple[str, str]]:
     return lines
 
 
-def text_of(found: ScoreDifference) -> str:
+def text_of(difference: ScoreDifference) -> str:
     """Return all of it in plain text, for terminals."""
-    lines = metric_rows(found)
+    lines = metric_rows(difference)
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    shown = [
+    table = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
-    label_width = max(len(label) for label, _ in count_lines(found))
-    counts = [f"{label.ljust(label_width)}  {text}" for label, text in count_lines(found)]
-    head = f"before: {found.before}\nafter:  {found.after}"
-    return "\n".join([head, "", *shown, "", *counts])
+    label_width = max(len(label) for label, _ in count_lines(difference))
+    counts = [f"{label.ljust(label_width)}  {text}" for label, text in count_lines(difference)]
+    head = f"before: {difference.before}\nafter:  {difference.after}"
+    return "\n".join([head, "", *table, "", *counts])
 
 
-def html_of(found: ScoreDifference) -> str:
+def html_of(difference: ScoreDifference) -> str:
     """Return all of it for a notebook, every text escaped."""
-    heads, *lines = metric_rows(found)
-    marks = ["font-weight:600" if change.is_clear else "" for change in found.metrics]
+    heads, *lines = metric_rows(difference)
+    marks = ["font-weight:600" if change.is_clear else "" for change in difference.metrics]
     body = "".join(
         "<tr>" + "".join(_cell(cell, style=mark) for cell in line) + "</tr>"
         for line, mark in zip(lines, marks, strict=True)
     )
     counts = "".join(
         f"<tr>{_cell(label, style='opacity:.75')}{_cell(text)}</tr>"
-        for label, text in count_lines(found)
+        for label, text in count_lines(difference)
     )
     return (
-        f"<p><b>before</b> {escape(found.before)} · <b>after</b> {escape(found.after)}</p>"
+        f"<p><b>before</b> {escape(difference.before)} ·"
+        f" <b>after</b> {escape(difference.after)}</p>"
         f"<table><thead><tr>{_heads(heads)}</tr></thead><tbody>{body}</tbody></table>"
         f"<table><tbody>{counts}</tbody></table>"
     )
 
 
 def shown_of(page: RowsPage) -> str:
-    """`rows 1 to 20 of 312: flipped`."""
-    words = KIND_WORDS[page.kind]
+    """Return `rows 1 to 20 of 312: flipped`."""
+    label = KIND_WORDS[page.kind]
     if not page.rows:
-        return f"no rows: {words}"
+        return f"no rows: {label}"
     last = page.offset + len(page.rows)
-    return f"rows {page.offset + 1:,} to {last:,} of {page.total:,}: {words}"
+    return f"rows {page.offset + 1:,} to {last:,} of {page.total:,}: {label}"
 
 
 def output_of(text: str | None, error: str) -> str:
@@ -195,13 +201,13 @@ def output_of(text: str | None, error: str) -> str:
 
 
 def metric_of(row: ComparedRow, metric: str) -> str:
-    """`1 → 0`."""
+    """Return `1 → 0`."""
     before, after = row.before_metrics.get(metric), row.after_metrics.get(metric)
     return f"{fmt.number(before)} → {fmt.number(after)}"
 
 
 def signed(number: float | None) -> str:
-    """`+0.12`, `0`, or a dash."""
+    """Return `+0.12`, `0`, or a dash."""
     if number is None or not fmt.known(number):
         return fmt.DASH
     return f"{number:+.3g}" if number else "0"

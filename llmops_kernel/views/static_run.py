@@ -47,7 +47,7 @@ _CELL = "text-align:left;padding:2px 14px 2px 0"
 
 
 def render_png(view: RunView, *, title: str = "", now_s: float | None = None) -> bytes:
-    """Loss with evaluations, speed, and the waterfall, side by side; on white, 1100 x 320 px.
+    """Draw loss with evaluations, speed, and the waterfall; on white, 1100 x 320 px.
 
     Below them the newest samples, where the run has some.
     """
@@ -80,8 +80,8 @@ def picture_lines(view: RunView) -> list[str]:
     lines = [f"samples {samples.at}"] if samples.rows else []
     for row in samples.rows[:_PICTURED]:
         texts = dict(zip(samples.columns, row, strict=True))
-        shown = [name for name in ("prompt", "answer", "reference") if name in texts]
-        lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in shown]
+        names = [name for name in ("prompt", "answer", "reference") if name in texts]
+        lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in names]
     return lines
 
 
@@ -144,7 +144,7 @@ def _plot(
 
 
 def draw_curve(axes: Axes, view: RunView) -> None:
-    """The kind's curve as a line (a training run's loss), evaluation losses as points."""
+    """Draw the kind's curve as a line (a training run's loss), evaluation losses as points."""
     name, label = curve_of(view)
     style_axes(axes, label)
     points, evals = points_of(view, name), eval_points(view)
@@ -159,7 +159,7 @@ def draw_curve(axes: Axes, view: RunView) -> None:
 
 
 def draw_speed(axes: Axes, view: RunView) -> None:
-    """The first speed of the kind that the run has: MFU in percent, else tokens per second."""
+    """Draw the first speed of the kind that the run has: MFU in percent, else tokens per second."""
     column = speed_of([view])
     scale = 1.0 if column is None else speed_scale(column)
     points = [] if column is None else points_of(view, column.name)
@@ -204,7 +204,7 @@ def _label_place(start: float, end: float, width_s: float) -> tuple[float, str, 
 def rows(
     view: RunView, record: RunRecord | None = None, *, title: str = ""
 ) -> list[tuple[str, str]]:
-    """The table's lines: label and value."""
+    """Return the table's lines: label and value."""
     lines = [("state", view.state.capitalize())]
     if record is not None:
         lines = [("run", called(record, title=title)), *lines]
@@ -218,12 +218,12 @@ def rows(
         lines.append(("duration", fmt.seconds(took_s)))
     lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(figure.label, figure.text) for figure in compared_figures(view)]
-    lines += [(one.label, one.path) for one in shown_outputs(view.outputs)]
+    lines += [(output.label, output.path) for output in shown_outputs(view.outputs)]
     return lines
 
 
 def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
-    """Figures and outputs; of a failed run also what happened and what to do."""
+    """Return figures and outputs; of a failed run also what happened and what to do."""
     cells = "".join(
         f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{escape(label)}</th>'
         f'<td style="{_CELL}">{escape(value)}</td></tr>'
@@ -233,7 +233,7 @@ def table_html(view: RunView, record: RunRecord | None = None, *, title: str = "
 
 
 def _samples_html(view: RunView) -> str:
-    """The newest samples, every text escaped; nothing without samples."""
+    """Return the newest samples, every text escaped; nothing without samples."""
     samples = sample_table(view)
     if not samples.rows:
         return ""
@@ -251,12 +251,12 @@ def _samples_html(view: RunView) -> str:
 
 def _trouble_html(view: RunView) -> str:
     parts = []
-    shown = {f.message for f in view.failures}
-    if view.message and view.message not in shown:
+    messages = {f.message for f in view.failures}
+    if view.message and view.message not in messages:
         parts.append(_message_html(view.state.capitalize(), view.message, view.remedy))
     for event in view.failures:
-        where = f" at {event.file}:{event.line}" if event.file else ""
-        parts.append(_message_html(f"{event.error}{where}", event.message, event.remedy))
+        place = f" at {event.file}:{event.line}" if event.file else ""
+        parts.append(_message_html(f"{event.error}{place}", event.message, event.remedy))
         if event.traceback:
             text = escape(event.traceback.strip())
             parts.append(f"<details><summary>Traceback</summary><pre>{text}</pre></details>")
@@ -269,14 +269,14 @@ def _message_html(head: str, message: str, remedy: str) -> str:
 
 
 def text(view: RunView, record: RunRecord | None = None, *, title: str = "") -> str:
-    """The same in plain text, for terminals and `text/plain`."""
+    """Return the run as plain text, for terminals and `text/plain`."""
     lines = rows(view, record, title=title)
     width = max(len(label) for label, _ in lines)
     body = [f"{label:<{width}}  {value}" for label, value in lines]
     body += _sample_lines(view)
     for event in view.failures:
-        where = f" at {event.file}:{event.line}" if event.file else ""
-        body.append(f"{event.error}{where}: {event.message}")
+        place = f" at {event.file}:{event.line}" if event.file else ""
+        body.append(f"{event.error}{place}: {event.message}")
         if event.remedy:
             body.append(f"  Try: {event.remedy}")
     if view.message and view.message not in {f.message for f in view.failures}:
@@ -288,8 +288,8 @@ def _sample_lines(view: RunView) -> list[str]:
     samples = sample_table(view)
     lines = [f"samples {samples.at}"] if samples.rows else []
     for row in samples.rows:
-        named = zip(samples.columns, row, strict=True)
-        lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in named]
+        fields = zip(samples.columns, row, strict=True)
+        lines += [f"  {name}: {fmt.one_line(text, _SAMPLE_WIDTH)}" for name, text in fields]
         lines.append("")
     return lines
 
@@ -301,7 +301,7 @@ def open_phase(view: RunView) -> str | None:
 
 
 def one_line(view: RunView, *, now_s: float | None = None) -> str:
-    """`Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
+    """Return `Running, step 40 of 225, loss 1.2345`: what a log or an empty output cell shows."""
     now_s = time.time() if now_s is None else now_s
     parts: list[Any] = [view.state.capitalize()]
     if view.state in ("QUEUED", "RESTARTING"):
@@ -309,9 +309,9 @@ def one_line(view: RunView, *, now_s: float | None = None) -> str:
     elif view.rows:
         parts += [progress_text(view)]
         parts += [_short(figure) for figure in figures(view) if _is_known_and_short(figure)]
-        left = left_text(view.time_left(now_s))
-        if left:
-            parts.append(left)
+        time_left = left_text(view.time_left(now_s))
+        if time_left:
+            parts.append(time_left)
         if state_text(view):
             parts.append(state_text(view))
     elif waiting_text(view):
@@ -329,7 +329,7 @@ def _is_known_and_short(figure: FigureValue) -> bool:
 
 
 def _short(figure: FigureValue) -> str:
-    """`loss 1.2345`; a rate carries its unit as its label: `123 tokens/s`."""
+    """Return `loss 1.2345`; a rate carries its unit as its label: `123 tokens/s`."""
     if figure.unit == "per_second":
         return f"{figure.text} {figure.label}"
     return f"{figure.label} {figure.text}"

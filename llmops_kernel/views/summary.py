@@ -50,7 +50,7 @@ def _reason(view: RunView) -> str:
 
 
 def curve(view: RunView, *, points: int = CURVE_POINTS) -> tuple[float | None, ...]:
-    """The kind's curve from first to last row, evenly spread; reads at most `points` rows."""
+    """Return the kind's curve, evenly spread; reads at most `points` rows."""
     kind = kind_named(view.kind)
     column = kind.column(kind.curve)
     if column is None:

@@ -226,7 +226,7 @@ def measure(root: Path, arguments: argparse.Namespace) -> None:
         make(store, number, noise=noise, is_live=number >= arguments.runs - arguments.live)
     rows = RunRows(store, _followers(store))
     table = LiveTable(store, rows).table
-    report("reading every journal that has grown", [ms(table.look)])
+    report("reading every journal that has grown", [ms(table.refresh)])
     command = [sys.executable, "-m", "tests.benchmarks.run_table", "--open", str(root)]
     outputs = [subprocess.check_output(command, text=True) for _ in range(arguments.rounds)]
     opened = [tuple(map(float, output.split())) for output in outputs]

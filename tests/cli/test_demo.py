@@ -96,7 +96,7 @@ def test_a_workspace_may_have_no_score_config(tmp_path: Path) -> None:
 def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
     speed: Speed, left_s: float, steps: int, rows: int, again: bool
 ) -> None:
-    size = size_for(speed, left_s=left_s, steps=240, done=8)
+    size = size_for(speed, left_s=left_s, steps=240, steps_done=8)
     assert (size.max_steps, size.rows, size.again) == (steps, rows, again)
     least = steps == LEAST_STEPS or rows == LEAST_ROWS
     assert size.seconds <= left_s or least
@@ -104,7 +104,7 @@ def test_the_demo_is_sized_to_what_the_first_steps_have_shown(
 
 def test_a_run_that_is_nearly_done_is_not_begun_again() -> None:
     speed = Speed(start_s=20, step_s=2.0, batch_s=80)
-    size = size_for(speed, left_s=60, steps=24, done=20)
+    size = size_for(speed, left_s=60, steps=24, steps_done=20)
     assert (size.max_steps, size.rows, size.again) == (24, LEAST_ROWS, False)
 
 

@@ -67,7 +67,7 @@ def test_what_auto_was_in_the_run_is_what_its_export_computes_in(
     problems = Problems()
     source = find_source(record, view, attempts=made.attempts, base=None, problems=problems)
     assert source is not None
-    assert (problems.found, source.compute_dtype) == ([], computed_in)
+    assert (problems.messages, source.compute_dtype) == ([], computed_in)
     said = card_facts(record, view, base="tiny-llama").settings["model.dtype"]
     assert said == (f"{computed_in} (auto)" if dtype == "auto" else dtype)
 

@@ -89,7 +89,7 @@ def test_a_stop_without_a_word_is_stopped_and_an_exit_of_zero_is_no_failure():
 
 def test_without_a_checkpoint_nobody_promises_to_go_on_from_one():
     event = end_without_cluster(
-        "local", run_id="lora-1", what="went away", view=TrainingView(AT_STEP_12[:1])
+        "local", run_id="lora-1", verb="went away", view=TrainingView(AT_STEP_12[:1])
     )
     assert missing(event.message, "'local'", "step 12") == []
     assert "llmops retry lora-1" in event.remedy

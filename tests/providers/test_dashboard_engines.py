@@ -28,7 +28,7 @@ def test_an_idle_engine_says_since_when_and_until_when() -> None:
     one = engine_info(ROW, NOTE)
     assert (one.replica, one.idle_since_s, one.leaves_at_s) == (1, 1000.0, 1060.0)
     assert engine_line(one, now_s=1020.0) == (
-        "SmolLM2-135M (vllm, replica 1): idle for 20.0 s, leaves in 40.0 s, GPU 0 1, node"
+        "SmolLM2-135M (vllm, replica 1): idle for 20.0 s, unloads in 40.0 s, GPU 0 1, node"
         " f00df00d, last used by tags-1"
     )
 

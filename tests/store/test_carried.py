@@ -56,15 +56,15 @@ def test_it_is_moved_with_what_python_has_compiled(
     packages: Path, kept: Path, tmp_path: Path
 ) -> None:
     package = library(packages)
-    keep(session(tmp_path / "first", package), kept=kept)
+    keep(session(tmp_path / "first", package), cache=kept)
     assert not (tmp_path / "first" / _UNPACKED / package.folder).exists()
-    assert find(packages, kept=kept) == package
+    assert find(packages, cache=kept) == package
     second = session(tmp_path / "second")
-    hand_over(package, kept=kept, session=second)
+    hand_over(package, cache=kept, session=second)
     assert (second / _UNPACKED / package.folder / _COMPILED).exists()
     # The next cluster, started while this one is up, finds none; neither of them fails.
-    assert find(packages, kept=kept) is None
-    hand_over(package, kept=kept, session=session(tmp_path / "third"))
+    assert find(packages, cache=kept) is None
+    hand_over(package, cache=kept, session=session(tmp_path / "third"))
 
 
 def _change(folder: Path) -> None:
@@ -113,9 +113,9 @@ def test_anything_else_than_the_package_of_today_is_removed(
     package = library(packages)
     first = session(tmp_path / "first", package)
     harm(first / _UNPACKED / package.folder)
-    keep(first, kept=kept)
+    keep(first, cache=kept)
     assert kept.is_dir()
-    assert find(packages, kept=kept) is None
+    assert find(packages, cache=kept) is None
     assert not kept.exists()
     assert list(tmp_path.glob(".kept*")) == []
 
@@ -128,8 +128,8 @@ def test_byte_code_that_was_cut_is_compiled_again(
     package = library(packages)
     first = session(tmp_path / "first", package)
     os.truncate(first / _UNPACKED / package.folder / _COMPILED, length)
-    keep(first, kept=kept)
-    assert find(packages, kept=kept) == package
+    keep(first, cache=kept)
+    assert find(packages, cache=kept) == package
     assert not (kept / package.folder / _COMPILED).exists()
 
 
@@ -137,28 +137,28 @@ def test_a_link_in_its_place_is_not_followed(packages: Path, kept: Path, tmp_pat
     other = tmp_path / "thesis"
     (other / "chapter").mkdir(parents=True)
     kept.symlink_to(other)
-    keep(session(tmp_path / "first", library(packages)), kept=kept)
+    keep(session(tmp_path / "first", library(packages)), cache=kept)
     assert os.listdir(other) == ["chapter"]
 
 
 def test_what_an_interrupted_removal_has_left_goes(packages: Path, kept: Path) -> None:
     (kept.parent / f".{kept.name}.01234567" / "llmops_kernel").mkdir(parents=True)
-    assert find(packages, kept=kept) is None
+    assert find(packages, cache=kept) is None
     assert os.listdir(kept.parent) == []
 
 
 def test_only_the_newest_is_kept(packages: Path, kept: Path, tmp_path: Path) -> None:
     package = library(packages)
     (kept / "_ray_pkg_0123456789abcdef" / "llmops_kernel").mkdir(parents=True)
-    keep(session(tmp_path / "first", package), kept=kept)
-    keep(session(tmp_path / "second", package), kept=kept)  # Of a cluster beside the first.
+    keep(session(tmp_path / "first", package), cache=kept)
+    keep(session(tmp_path / "second", package), cache=kept)  # Of a cluster beside the first.
     assert os.listdir(kept) == [package.folder]
-    assert find(packages, kept=kept) == package
+    assert find(packages, cache=kept) == package
 
 
 def test_a_session_without_one_changes_nothing(kept: Path, tmp_path: Path) -> None:
-    keep(session(tmp_path / "first"), kept=kept)
-    keep(tmp_path / "never started", kept=kept)
+    keep(session(tmp_path / "first"), cache=kept)
+    keep(tmp_path / "never started", cache=kept)
     assert not kept.exists()
 
 

@@ -180,7 +180,7 @@ function Engines(props: {
 }
 
 /**
- * @returns the name without folder or organisation, `vllm, idle for 12 s, leaves in 8 s, GPU 0`,
+ * @returns the name without folder or organisation, `vllm, idle for 12 s, unloads in 8 s, GPU 0`,
  * and `last used by tags-1`
  */
 export function engineTexts(
@@ -195,7 +195,7 @@ export function engineTexts(
       ? engine.state || fmt.DASH
       : trans.__('idle for %1', fmt.duration(Math.max(0, now - idle))),
     leaves !== null &&
-      trans.__('leaves in %1', fmt.duration(Math.max(0, leaves - now))),
+      trans.__('unloads in %1', fmt.duration(Math.max(0, leaves - now))),
     engine.gpu_ids.length > 0 && `GPU ${engine.gpu_ids.join(' ')}`
   ];
   const user =

@@ -24,7 +24,7 @@ export const helpPlugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const trans = (translator ?? nullTranslator).load('llmops');
     app.commands.addCommand(CommandIDs.help, {
-      label: trans.__('LLM Training: First Steps and Words'),
+      label: trans.__('LLM Training: Getting Started and Glossary'),
       caption: trans.__('Where to begin, and what the words mean'),
       describedBy: { args: { type: 'object', properties: {} } },
       execute: async () => {

@@ -28,7 +28,7 @@ export function steps(trans: TranslationBundle): IStep[] {
       command: CommandIDs.newConfig
     },
     {
-      label: trans.__('Look at its data'),
+      label: trans.__('Preview its data'),
       about: trans.__(
         'as the model will see it, before anything starts: Data, above the editor of the config.'
       ),

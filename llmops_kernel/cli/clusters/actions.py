@@ -95,20 +95,20 @@ def delete(name: ClusterName = "local", yes: Yes = False, force: Force = False) 
     out().print(f"Cluster {name} is deleted. Its runs are kept: llmops runs")
 
 
-def _stop(cluster: Cluster, way: StopWay, *, force: bool) -> None:
+def _stop(cluster: Cluster, method: StopWay, *, force: bool) -> None:
     """Archive its runs, then stop it. When archiving fails, ask whether to continue."""
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.errors import HistoryError
     from llmops_kernel.services.clusters import stop
 
     try:
-        stop(cluster, way, force=force)
+        stop(cluster, method, force=force)
     except HistoryError as error:
         if not sys.stdin.isatty():
             raise
         out(stderr=True).print(plain(error.message))
         typer.confirm("Their last journal entries and logs will be lost. Continue?", abort=True)
-        stop(cluster, way, force=True)
+        stop(cluster, method, force=True)
 
 
 def _numbers(texts: list[str]) -> dict[str, int]:

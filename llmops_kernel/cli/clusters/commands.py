@@ -96,10 +96,10 @@ def down(
 
 @command(CLUSTERS, example="llmops ls --json")
 def ls(as_json: AsJson = False) -> None:
-    """List all clusters, also dead ones.
+    """List all clusters, including dead ones.
 
-    What does not answer is named on stderr; exit code 1 if no cluster on Kubernetes can be listed
-    for that.
+    Namespaces that do not answer are named on stderr. Exit code 1 if no cluster on Kubernetes can
+    be listed for that reason.
     """
     from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.backend import current
@@ -135,7 +135,7 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
     from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.clusters import find, with_states_of
 
-    info = _asked(find(name))
+    info = _info_with_reasons(find(name))
     if info.running:
         info = info.model_copy(update={"running": with_states_of(info.running)})
     if as_json:
@@ -150,7 +150,7 @@ def status(name: ClusterName = "local", as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _asked(cluster: Cluster) -> ClusterInfo:
+def _info_with_reasons(cluster: Cluster) -> ClusterInfo:
     """Return its info with the reasons of a wait: nobody looks again by himself, as a list does."""
     deadline_s = time.monotonic() + _STATUS_S
     while True:

@@ -1,4 +1,4 @@
-"""What commands print about one cluster, and how its numbers are written."""
+"""Details of one cluster as commands print them, and how its numbers are written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def details(info: ClusterInfo) -> object:
             "running jobs": plain("\n".join([number(info.jobs_running), *(info.running or ())])),
             "idle for": "" if info.idle_s is None else seconds(info.idle_s),
             "fork server": plain(_fork_server(info)),
-            "kept models": plain(_kept(info)),
+            "kept models": plain(_cached_models(info)),
             "cold starts": plain(_cold_starts(info)),
             "Ray": plain(info.ray_version or ""),
             "engines": plain(_engines(info)),
@@ -126,12 +126,12 @@ def _fork_server(info: ClusterInfo) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _kept(info: ClusterInfo) -> str:
+def _cached_models(info: ClusterInfo) -> str:
     """Return a line for each model: `SmolLM2-135M-Instruct, float32, 513 MiB, used 2 min ago`."""
     return "\n".join(
-        f"{one.model}, {one.dtype}, {byte_size(one.num_bytes)},"
-        f" used {seconds(time.time() - one.used_s)} ago"
-        for one in info.warm_kept
+        f"{model.model}, {model.dtype}, {byte_size(model.num_bytes)},"
+        f" used {seconds(time.time() - model.used_s)} ago"
+        for model in info.warm_kept
     )
 
 

@@ -87,7 +87,7 @@ def init(
     kind: Annotated[
         str,
         typer.Option(
-            help="What to start from: `kuberay` and `local` explain every field;"
+            help="Starting point: `kuberay` and `local` explain every field;"
             " or a shipped template such as `gcp-h100`."
         ),
     ] = "kuberay",

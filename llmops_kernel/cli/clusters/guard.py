@@ -44,15 +44,15 @@ def guard(
     from llmops_kernel.cli.console import out, plain
     from llmops_kernel.services.guard import guard_once, watch
 
-    period_s, shown = duration_s(every), ""
+    period_s, last_line = duration_s(every), ""
     if not once:
         watch(name)
     while True:
         report = guard_once(name, force=force)
         line = _sentence(report)
-        if line != shown:
+        if line != last_line:
             out().print(plain(line))
-            shown = line
+            last_line = line
         if once or report.is_last:
             if report.trouble:
                 raise typer.Exit(1)

@@ -39,14 +39,14 @@ def progress_on(console: Console, line: Status) -> Callable[[str], None]:
 
     Elsewhere, as in CI, it prints a line for each text that is new.
     """
-    shown = ""
+    last_text = ""
 
     def report(text: str) -> None:
-        nonlocal shown
+        nonlocal last_text
         if console.is_terminal:
             line.update(_Counting(text))
-        elif text != shown:
-            shown = text
+        elif text != last_text:
+            last_text = text
             console.print(plain(text))
 
     return report

@@ -23,23 +23,23 @@ _COLUMNS = ("granted", "verb", "resource", "rule", "off without it")
 def rights(template: Template, namespace: Namespace = None, as_json: AsJson = False) -> None:
     """List the rights that a template's clusters need, and whether you have them.
 
-    The API server is asked about each (SelfSubjectAccessReview, allowed to everybody who is signed
-    in). Exits with 1 if a right of the namespace is missing.
+    Each right is checked with a SelfSubjectAccessReview, which every signed-in user may make. Exits
+    with 1 if a right of the namespace is missing.
     """
     from llmops_kernel.cli.console import out, plain, print_json, table
     from llmops_kernel.services import templates
 
-    found, where = templates.rights(template, namespace=namespace)
-    lacking = [one for one in found if one.is_granted is False and not one.is_cluster_wide]
+    rows, place = templates.rights(template, namespace=namespace)
+    missing = [right for right in rows if right.is_granted is False and not right.is_cluster_wide]
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
+        print_json([right.model_dump(mode="json") for right in rows])
     else:
-        out(stderr=True).print(f"Asked in {plain(where)}")
-        out().print(table(_COLUMNS, [_row(one) for one in found]))
-        if lacking:
+        out(stderr=True).print(f"Asked in {plain(place)}")
+        out().print(table(_COLUMNS, [_row(right) for right in rows]))
+        if missing:
             next_step = f"llmops cluster rbac {plain(template)} --for user:NAME"
-            out().print(f"Missing: {len(lacking)}. An administrator grants them with: {next_step}")
-    if lacking:
+            out().print(f"Missing: {len(missing)}. An administrator grants them with: {next_step}")
+    if missing:
         raise typer.Exit(1)
 
 
@@ -63,7 +63,7 @@ def rbac(
 ) -> None:
     """Print a Role with exactly what a template's clusters need, and its RoleBinding.
 
-    Rights that are for one object only name it. No API server is asked.
+    Rights for a single object name it. Does not contact an API server.
     """
     from llmops_kernel.services import templates
 
@@ -75,7 +75,7 @@ def _row(right: RightState) -> list[str]:
     from llmops_kernel.cli.console import plain
 
     granted = {True: "yes", False: "[red]no[/]", None: "–"}[right.is_granted]
-    where = f" {right.name}" if right.name else ""
+    name = f" {right.name}" if right.name else ""
     scope = " (cluster-wide, optional)" if right.is_cluster_wide else ""
     rule = "–" if right.rule is None else str(right.rule)
-    return [granted, right.verb, plain(f"{right.resource}{where}{scope}"), rule, plain(right.off)]
+    return [granted, right.verb, plain(f"{right.resource}{name}{scope}"), rule, plain(right.off)]

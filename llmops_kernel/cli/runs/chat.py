@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from llmops_kernel.services.chat.turns import Conversation, Turn
 
-Prompt = Annotated[str | None, typer.Option(help="Ask this once and exit.")]
+Prompt = Annotated[str | None, typer.Option(help="Send this prompt and exit.")]
 System = Annotated[str, typer.Option(help="Instructions before the conversation.")]
-MaxTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.", min=1)]
-Temperature = Annotated[float, typer.Option(help="0: always the most probable token.", min=0)]
+MaxTokens = Annotated[int, typer.Option(help="Maximum length of an answer, in tokens.", min=1)]
+Temperature = Annotated[
+    float, typer.Option(help="Sampling temperature; 0: greedy decoding.", min=0)
+]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the text, without the chat template.")]
 ClusterName = Annotated[
     str, typer.Option(help="Default: the cluster of the run.", autocompletion=complete_cluster)
@@ -30,7 +32,7 @@ _PROMPT = "you> "
 
 
 class Model(StrEnum):
-    """One of the two models."""
+    """A model of a chat with two."""
 
     BASE = "base"
     TUNED = "tuned"

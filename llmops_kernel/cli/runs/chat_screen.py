@@ -32,14 +32,14 @@ def watch(turn: Turn, console: Console) -> None:
 
 
 def _watch_lines(turn: Turn) -> None:
-    """Progress goes to stderr, so that a pipe gets answers alone."""
+    """Print progress to stderr, so that a pipe gets only the answers."""
     from llmops_kernel.cli.console import out
 
-    shown = ""
+    last_line = ""
     for _ in turn.follow():
-        if turn.line and turn.line != shown:
-            shown = turn.line
-            out(stderr=True).print(shown, markup=False)
+        if turn.line and turn.line != last_line:
+            last_line = turn.line
+            out(stderr=True).print(last_line, markup=False)
 
 
 def _growing(turn: Turn, answers: tuple[ChatAnswer, ...], console: Console) -> RenderableType:
@@ -56,7 +56,7 @@ def print_answers(turn: Turn, console: Console) -> None:
     from llmops_kernel.cli.console import out, plain
 
     answers = turn.answers
-    if any(one.text or one.error for one in answers):
+    if any(answer.text or answer.error for answer in answers):
         console.print(_side_by_side(answers, console))
     for message in turn.warnings:
         out(stderr=True).print(f"[yellow]{plain(message)}[/]")
@@ -75,12 +75,12 @@ def _side_by_side(
     if len(answers) < 2 or console.width < WIDE or not console.is_terminal:
         each = None if last_lines is None else max(1, last_lines // max(1, len(answers)) - 2)
         width = console.width
-        return Group(*(_answer(one, width=width, last_lines=each) for one in answers))
+        return Group(*(_answer(answer, width=width, last_lines=each) for answer in answers))
     table = Table.grid(padding=(0, 2), expand=True)
     for _ in answers:
         table.add_column(ratio=1, overflow="fold")
     width = console.width // len(answers) - 2
-    table.add_row(*(_answer(one, width=width, last_lines=last_lines) for one in answers))
+    table.add_row(*(_answer(answer, width=width, last_lines=last_lines) for answer in answers))
     return table
 
 
@@ -105,13 +105,13 @@ def _last(text: str, *, width: int, lines: int | None) -> str:
 
 
 def speed(answer: ChatAnswer) -> str:
-    """`24 tokens · 31.2 tokens/s · cut at --max-tokens`."""
+    """Return `24 tokens · 31.2 tokens/s · cut at --max-tokens`."""
     if not answer.output_tokens:
         return _FINISH.get(answer.finish, "…" if not answer.is_final else "")
     rate = answer.tokens_per_second
-    words = [
+    parts = [
         f"{answer.output_tokens:,} tokens",
         "" if rate is None else f"{fmt.number(rate)} tokens/s",
         _FINISH.get(answer.finish, ""),
     ]
-    return " · ".join(word for word in words if word)
+    return " · ".join(part for part in parts if part)

@@ -32,7 +32,7 @@ RowsOfKind = Annotated[
     ),
 ]
 MetricOfRows = Annotated[
-    str | None, typer.Option(help="The metric that says what is better or worse.")
+    str | None, typer.Option(help="Metric that decides what is better or worse.")
 ]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
@@ -70,13 +70,13 @@ def compare(
     rows: RowsOfKind = None,
     metric: MetricOfRows = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
-    offset: Annotated[int, typer.Option(help="Leave out that many rows.", min=0)] = 0,
+    offset: Annotated[int, typer.Option(help="Number of rows to skip.", min=0)] = 0,
 ) -> None:
     """Show what differs between runs, then evaluation, loss and samples side by side.
 
-    Of three or more as one table with a line a run, and the mean over those that differ in
-    nothing but their seeds. Of two scorings also their metrics with 95 % intervals, and the rows
-    that changed. Speed and start-up come last.
+    Three or more are shown as a table with one line per run, and the mean over runs that differ
+    only in their seeds. For two scorings, also their metrics with 95 % intervals and the rows that
+    changed. Speed and start-up come last.
     """
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")
@@ -136,12 +136,16 @@ def _no_run_named() -> RunStateError:
     from llmops_kernel import api
     from llmops_kernel.errors import RunStateError
 
-    running = [one.run_id for one in api.runs(limit=None).summaries if one.state not in EXIT_CODES]
+    running = [
+        summary.run_id
+        for summary in api.runs(limit=None).summaries
+        if summary.state not in EXIT_CODES
+    ]
     if not running:
         return RunStateError("No run was named, and none is running.", remedy="llmops runs")
-    shown = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
+    names = ", ".join(running[:5]) + (f" and {len(running) - 5} more" if len(running) > 5 else "")
     return RunStateError(
-        f"No run was named. Not ended: {shown}", remedy=f"llmops stop {running[0]}"
+        f"No run was named. Not ended: {names}", remedy=f"llmops stop {running[0]}"
     )
 
 
@@ -162,7 +166,7 @@ def retry(run: RunRef = "last", follow: Follow = False) -> None:
 
     target = api.attach(run)
     target.retry()
-    _report(target, what="Resumed", follow=follow)
+    _report(target, verb="Resumed", follow=follow)
 
 
 @command(RUNS, example="llmops resubmit last optimizer.learning_rate=5e-5 --follow")
@@ -179,14 +183,14 @@ def resubmit(
     """Submit a run's config again, as a new run with the current code and the given changes."""
     from llmops_kernel import api
 
-    again = api.attach(run).resubmit(overrides=overrides or ())
-    _report(again, what="Submitted", follow=follow)
+    submitted = api.attach(run).resubmit(overrides=overrides or ())
+    _report(submitted, verb="Submitted", follow=follow)
 
 
-def _report(run: Run, *, what: str, follow: bool) -> None:
+def _report(run: Run, *, verb: str, follow: bool) -> None:
     from llmops_kernel.cli.console import out
 
     if follow:
         follow_run(run)
         return
-    out().print(f"{what} [bold]{run.id}[/]. Next: llmops wait {run.id}")
+    out().print(f"{verb} [bold]{run.id}[/]. Next: llmops wait {run.id}")

@@ -39,13 +39,13 @@ def export(
     base: Annotated[Text, typer.Option(help=_BASE)] = None,
     check: Annotated[int, typer.Option(help=_CHECK, min=0)] = 4,
     repo: Annotated[Text, typer.Option(help="Repository on the hub, OWNER/NAME.")] = None,
-    public: Annotated[bool, typer.Option("--public", help="Create it as a public one.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Create a public repository.")] = False,
 ) -> None:
     """Write a run's result for serving: merged weights, vLLM, GGUF, Triton, or a hub.
 
     `last` is the newest run that has written a model.
 
-    Greedy answers are compared before and after. Nothing is left of an export that fails. A
+    Greedy answers are compared before and after. An export that fails leaves no files. A
     token for the hub comes from HF_TOKEN or from `hf auth login`.
     """
     from llmops_kernel import api
@@ -54,26 +54,26 @@ def export(
     from llmops_kernel.services.scoring.model import run_with_model
 
     errors = out(stderr=True)
-    wanted: dict[str, Any] = dict(
+    options: dict[str, Any] = dict(
         to=to, path=path, force=force, dtype=dtype, quantization=quantization
     )
-    wanted |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
+    options |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
     target = api.attach(run_with_model(run, current().store))
-    _print(target.export(**wanted, progress=lambda text: errors.print(f"{plain(text)} ...")))
+    _print(target.export(**options, progress=lambda text: errors.print(f"{plain(text)} ...")))
 
 
-def _print(done: Export) -> None:
+def _print(result: Export) -> None:
     from llmops_kernel.cli.console import facts, out, plain
     from llmops_kernel.views import format as fmt
 
-    size = f"{fmt.byte_size(done.size_bytes)} in {len(done.files)} files"
+    size = f"{fmt.byte_size(result.size_bytes)} in {len(result.files)} files"
     lines = {
-        "run": done.run_id,
-        done.target: done.location,
+        "run": result.run_id,
+        result.target: result.location,
         "size": size,
-        "files": ", ".join(done.files[:8]) + (" ..." if len(done.files) > 8 else ""),
-        "notes": "\n".join(done.notes),
+        "files": ", ".join(result.files[:8]) + (" ..." if len(result.files) > 8 else ""),
+        "notes": "\n".join(result.notes),
     }
     out().print(facts({name: plain(value) for name, value in lines.items()}))
-    if done.command:
-        echo(f"\nUse it:\n{done.command}")
+    if result.command:
+        echo(f"\nUse it:\n{result.command}")

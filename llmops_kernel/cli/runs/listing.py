@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Where = Annotated[
     str, typer.Option(help="Only runs that match, by figures, config fields, state, tags, dates.")
 ]
-Sort = Annotated[str, typer.Option(help="Columns to sort by; a minus begins with the largest.")]
+Sort = Annotated[
+    str, typer.Option(help="Columns to sort by; a leading minus sorts in descending order.")
+]
 Columns = Annotated[
     str | None,
     typer.Option(help="Columns to show, with commas between them; `help` lists all."),
@@ -34,7 +36,7 @@ ClusterName = Annotated[
 Limit = Annotated[int, typer.Option(help="Maximum number of runs.", min=1)]
 Starred = Annotated[bool, typer.Option("--starred", help="Only runs with a star.")]
 Every = Annotated[
-    bool, typer.Option("--all", help="Also runs of `llmops bench` and `llmops doctor`.")
+    bool, typer.Option("--all", help="Include runs of `llmops bench` and `llmops doctor`.")
 ]
 OutFile = Annotated[
     Path | None, typer.Option("--out", "-o", help="Write a .csv or .parquet file instead.")
@@ -68,36 +70,38 @@ def runs(
     names = None if columns is None else columns.split(",")
     only: dict[str, Any] = {"name": name, "cluster": cluster, "starred": True if starred else None}
     try:
-        found = api.runs(where, sort=sort, columns=names, limit=limit, all=every, **only)
+        listing = api.runs(where, sort=sort, columns=names, limit=limit, all=every, **only)
     except QueryError as error:
         _point_at(where, error)
         raise
-    _print(found, chosen=names is not None, is_filtered=bool(where), out=out, as_json=as_json)
+    _print(
+        listing, has_columns=names is not None, is_filtered=bool(where), out=out, as_json=as_json
+    )
 
 
 def _print(
-    found: RunList, *, chosen: bool, is_filtered: bool, out: Path | None, as_json: bool
+    listing: RunList, *, has_columns: bool, is_filtered: bool, out: Path | None, as_json: bool
 ) -> None:
     from llmops_kernel.cli import console
 
     if out is not None:
-        path = found.save(out)
-        console.out().print(f"Wrote {len(found)} runs to {console.plain(str(path))}")
-    elif as_json and chosen:
-        console.print_json(found.records())
+        path = listing.save(out)
+        console.out().print(f"Wrote {len(listing)} runs to {console.plain(str(path))}")
+    elif as_json and has_columns:
+        console.print_json(listing.records())
     elif as_json:
-        names = found.names
+        names = listing.names
         console.print_json(
-            [{**s.model_dump(mode="json"), "label": names[s.run_id]} for s in found.summaries]
+            [{**s.model_dump(mode="json"), "label": names[s.run_id]} for s in listing.summaries]
         )
-    elif not found:
-        none = "No run matches." if is_filtered else "No run yet."
-        more = "" if is_filtered else " Submit one: llmops submit CONFIG.train.yaml"
-        console.out().print(none + more)
+    elif not listing:
+        message = "No run matches." if is_filtered else "No run yet."
+        hint = "" if is_filtered else " Submit one: llmops submit CONFIG.train.yaml"
+        console.out().print(message + hint)
     else:
         from llmops_kernel.cli.runs.tables import chosen_table, runs_table
 
-        table = (chosen_table if chosen else runs_table)(found.table())
+        table = (chosen_table if has_columns else runs_table)(listing.table())
         console.out().print(table)
 
 
@@ -131,8 +135,8 @@ def tag(
     from llmops_kernel.cli.console import out, plain
 
     target = api.attach(run)
-    kept = target.tag(*(tags or ()), remove=remove or ())
-    out().print(f"{target.id}: {plain(', '.join(kept)) or 'no tags'}")
+    remaining = target.tag(*(tags or ()), remove=remove or ())
+    out().print(f"{target.id}: {plain(', '.join(remaining)) or 'no tags'}")
 
 
 # --- `llmops star | note | rm`: mark, annotate and delete runs ---
@@ -171,8 +175,8 @@ def note(
     if text is not None:
         target.note = sys.stdin.read() if text == "-" else text
     notes = target.notes
-    shown = {"run": target.id, "title": notes.title, "note": notes.note or "–"}
-    out().print(facts({name: plain(value) for name, value in shown.items()}))
+    values = {"run": target.id, "title": notes.title, "note": notes.note or "–"}
+    out().print(facts({name: plain(value) for name, value in values.items()}))
 
 
 @command(RUNS, example="llmops rm last --yes")
@@ -189,7 +193,7 @@ def rm(
 ) -> None:
     """Delete runs that have ended, with their journals, logs, checkpoints and outputs.
 
-    Shows what will be deleted and asks for confirmation. Deletes nothing if one has not ended.
+    Shows what will be deleted and asks for confirmation. Nothing is deleted if one has not ended.
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import facts, out
@@ -200,8 +204,8 @@ def rm(
     for target in targets:
         target.require_ended()
     if not yes:
-        what = f"run {targets[0].id}" if len(targets) == 1 else f"these {len(targets)} runs"
-        typer.confirm(f"Delete {what}?", abort=True)
+        subject = f"run {targets[0].id}" if len(targets) == 1 else f"these {len(targets)} runs"
+        typer.confirm(f"Delete {subject}?", abort=True)
     for target in targets:
         target.delete()
         out().print(f"Run {target.id} is deleted.")

@@ -127,10 +127,10 @@ def _follow_lines(loop: _Loop, run: LiveRun, console: Console) -> None:
         if (start := _how_started(loop.source.view)) != shown_start:
             shown_start = start
             say(f"processes: {start}")
-        if (why := _why(loop.source.view)) != shown_state:
-            shown_state = why
-            if why:
-                say(why)
+        if (state := _state_reason(loop.source.view)) != shown_state:
+            shown_state = state
+            if state:
+                say(state)
         if loop.trouble != shown_trouble:
             shown_trouble = loop.trouble
             say(shown_trouble or "The cluster is reachable again.")
@@ -145,8 +145,8 @@ def _how_started(view: RunView) -> str:
     return view.warmth.text if view.warmth else ""
 
 
-def _why(view: RunView) -> str:
-    """`Queued. Place 1 of 2 in the queue: needs 2 CPUs ...`; the other states have events."""
+def _state_reason(view: RunView) -> str:
+    """Return `Queued. Place 1 of 2 in the queue: ...`; the other states have events."""
     return f"Queued. {queue_text(view)}" if view.state == "QUEUED" else ""
 
 
@@ -159,8 +159,8 @@ def line_of(event: AnyEvent, *, unit: str = "steps") -> str:
         return f"performance: {event.performance}"
     if event.kind == "eval" and event.metrics:
         numbers = (f"{n.removeprefix('eval_')} {fmt.number(v)}" for n, v in event.metrics.items())
-        where = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"
-        return f"evaluation {where}: {', '.join(numbers)}"
+        position = f"at step {event.step}" if unit == "steps" else f"of {event.step:,} {unit}"
+        return f"evaluation {position}: {', '.join(numbers)}"
     if event.kind == "checkpoint":
         return f"checkpoint of step {event.step}: {event.path}"
     if event.kind == "warning":

@@ -56,12 +56,12 @@ _MOST_FRAME_LINES = 12
 
 
 def screen(view: RunView, record: RunRecord, *, now_s: float, trouble: str = "") -> RenderableType:
-    """The live view: the waterfall until the first step, then progress and figures."""
+    """Return the live view: the waterfall until the first step, then progress and figures."""
     parts: list[RenderableType] = [headline(view, record)]
     if view.rows:
         parts += [progress_line(view, now_s=now_s), figure_line(view)]
         parts += [last_eval(event) for event in evals_of(view)[-1:]]
-        parts += [*member_lines(view), *samples(view, shown=SHOWN_SAMPLES)]
+        parts += [*member_lines(view), *samples(view, limit=SHOWN_SAMPLES)]
     if not view.rows or view.is_outdated:
         parts += [phase_list(view, now_s=now_s), Text(waiting_text(view, now_s=now_s), style="dim")]
     if not view.is_terminal and state_text(view):
@@ -89,7 +89,7 @@ def headline(view: RunView, record: RunRecord) -> Text:
 
 
 def phase_list(view: RunView, *, now_s: float) -> Table:
-    """Phases with their seconds; the running one ticks."""
+    """Return phases with their seconds; the running one ticks."""
     grid = Table.grid(padding=(0, 1))
     for span in split_phases(view)[0]:
         running = span.end_s is None
@@ -101,7 +101,7 @@ def phase_list(view: RunView, *, now_s: float) -> Table:
 
 
 def processes_line(view: RunView) -> list[RenderableType]:
-    """Warm or cold, and why; nothing until a process has reported."""
+    """Return warm or cold, and why; nothing until a process has reported."""
     text, warmth = processes_text(view), view.warmth
     style = "yellow" if warmth is not None and warmth.cold else "dim"
     return [Text(f"processes: {text}", style)] if text else []
@@ -109,22 +109,22 @@ def processes_line(view: RunView) -> list[RenderableType]:
 
 def progress_line(view: RunView, *, now_s: float) -> Table:
     grid = Table.grid(padding=(0, 2))
-    done = view.progress.fraction if view.progress else None
-    bar = ProgressBar(total=1.0, completed=done or 0.0, width=BAR_WIDTH, pulse=done is None)
-    percent = "" if done is None else f"{int(done * 100)} %"
+    fraction = view.progress.fraction if view.progress else None
+    bar = ProgressBar(total=1.0, completed=fraction or 0.0, width=BAR_WIDTH, pulse=fraction is None)
+    percent = "" if fraction is None else f"{int(fraction * 100)} %"
     grid.add_row(bar, percent, Text(progress_text(view)), Text(eta_text(view, now_s=now_s), "dim"))
     return grid
 
 
 def figure_line(view: RunView) -> Table:
-    """The live figures side by side with the kind's curve below them."""
+    """Return the live figures side by side with the kind's curve below them."""
     grid = Table.grid(padding=(0, 2))
     # A listed figure that is unknown is shown as a dash, the other unknown ones are left out.
-    shown = [f for f in live_figures(view) if f.text != fmt.DASH or f.key in _ALWAYS_SHOWN]
-    for _ in shown:
+    figures = [f for f in live_figures(view) if f.text != fmt.DASH or f.key in _ALWAYS_SHOWN]
+    for _ in figures:
         grid.add_column(no_wrap=True)
-    grid.add_row(*(Text(figure.label, "dim") for figure in shown))
-    grid.add_row(*(Text(figure.text, "bold") for figure in shown))
+    grid.add_row(*(Text(figure.label, "dim") for figure in figures))
+    grid.add_row(*(Text(figure.text, "bold") for figure in figures))
     outer = Table.grid()
     outer.add_row(grid)
     name, label = curve_of(view)
@@ -140,7 +140,7 @@ def last_eval(event: EvalEvent) -> Text:
 
 
 def member_lines(view: RunView) -> list[RenderableType]:
-    """Numbers of each replica, if there are several."""
+    """Return numbers of each replica, if there are several."""
     members = member_table(view)
     if len(members.rows) < 2:
         return []
@@ -151,10 +151,10 @@ def member_lines(view: RunView) -> list[RenderableType]:
     return [grid]
 
 
-def samples(view: RunView, *, shown: int | None = None) -> list[RenderableType]:
-    """The newest samples, the fields of each below each other: columns of 80 would be narrow."""
+def samples(view: RunView, *, limit: int | None = None) -> list[RenderableType]:
+    """Return the newest samples, the fields of each below each other: columns would be narrow."""
     table = sample_table(view)
-    rows = table.rows if shown is None else table.rows[-shown:]
+    rows = table.rows if limit is None else table.rows[-limit:]
     if not rows:
         return []
     grid = Table.grid(padding=(0, 2))
@@ -168,24 +168,24 @@ def samples(view: RunView, *, shown: int | None = None) -> list[RenderableType]:
 
 
 def notes(view: RunView) -> list[RenderableType]:
-    """Restarts and the newest warnings."""
+    """Return restarts and the newest warnings."""
     lines: list[RenderableType] = [
         Text(restart_text(r.from_step, r.cause, r.failures_left), "yellow") for r in view.restarts
     ]
     reported = warnings(view)
     for warning in reported[-SHOWN_WARNINGS:]:
-        often = f" ({warning.times} times)" if warning.times > 1 else ""
+        repeats = f" ({warning.times} times)" if warning.times > 1 else ""
         remedy = f" Try: {warning.remedy}" if warning.remedy else ""
-        lines.append(Text(f"warning: {warning.message}{often}{remedy}", "yellow"))
+        lines.append(Text(f"warning: {warning.message}{repeats}{remedy}", "yellow"))
     if len(reported) > SHOWN_WARNINGS:
         lines.append(Text(f"and {len(reported) - SHOWN_WARNINGS} more warnings", "dim"))
     return lines
 
 
-def failure_box(event: FailureEvent, *, traceback: bool = False, more: str = "") -> Panel:
-    """The message, where in the user's file, what to do; on request the traceback.
+def failure_box(event: FailureEvent, *, traceback: bool = False, hint: str = "") -> Panel:
+    """Return the message, where in the user's file, what to do; on request the traceback.
 
-    `more` says where that is, below the lines of it that are in the user's own files.
+    `hint` says where that is, below the lines of it that are in the user's own files.
     """
     shown = failure(event)
     lines = [Text(shown.message)]
@@ -193,28 +193,28 @@ def failure_box(event: FailureEvent, *, traceback: bool = False, more: str = "")
         lines.append(Text.assemble(("Try: ", "bold"), shown.remedy))
     if traceback and shown.traceback:
         lines += [Text(""), Text(shown.traceback, "dim")]
-    elif shown.traceback and more:
+    elif shown.traceback and hint:
         lines += [Text(""), *(Text(line, "dim") for line in own_frames(shown.traceback))]
-        lines.append(Text(more, "dim"))
+        lines.append(Text(hint, "dim"))
     title = " · ".join(filter(None, (shown.error, shown.where, shown.ranks)))
     return Panel(Group(*lines), title=Text(title), title_align="left", border_style="red")
 
 
 def own_frames(traceback: str) -> list[str]:
     """Return the lines of a traceback that are about files of the workspace, paths in it."""
-    found: list[str] = []
+    frames: list[str] = []
     is_own = False
     for line in traceback.splitlines():
         if match := _FRAME.match(line):
-            own = _OWN_FILE.search(match[1])
-            is_own = own is not None
-            if own is not None:
-                found.append(f'  File "{own[1]}"{match[2]}')
+            file = _OWN_FILE.search(match[1])
+            is_own = file is not None
+            if file is not None:
+                frames.append(f'  File "{file[1]}"{match[2]}')
         elif is_own and line.startswith("    "):
-            found.append(line)
+            frames.append(line)
         else:
             is_own = False
-    return found[-_MOST_FRAME_LINES:]
+    return frames[-_MOST_FRAME_LINES:]
 
 
 def summary(
@@ -222,16 +222,16 @@ def summary(
 ) -> RenderableType:
     """Return what stays in the terminal when the run has ended."""
     parts: list[RenderableType] = [headline(view, record)]
-    shown = {event.message for event in view.failures}
-    if view.message and view.message not in shown:
+    messages = {event.message for event in view.failures}
+    if view.message and view.message not in messages:
         parts.append(Text(view.message))
         if view.remedy:
             parts.append(Text.assemble(("Try: ", "bold"), view.remedy))
     if not view.is_terminal:
         waits = [waiting_text(view, now_s=now_s), state_text(view)]
         parts += [Text(text, style="yellow") for text in waits if text]
-    more = f"The whole traceback: llmops logs {record.run_id}, or --traceback"
-    boxes = [failure_box(event, traceback=traceback, more=more) for event in view.failures]
+    hint = f"The whole traceback: llmops logs {record.run_id}, or --traceback"
+    boxes = [failure_box(event, traceback=traceback, hint=hint) for event in view.failures]
     parts += [*notes(view), *boxes]
     parts += [waterfall_table(view, now_s=now_s), *processes_line(view)]
     if view.rows:
@@ -256,12 +256,12 @@ def _table(title: str) -> Table:
 
 
 def waterfall_table(view: RunView, *, now_s: float) -> Table:
-    """Phases as bars over the time since the submit."""
+    """Return phases as bars over the time since the submit."""
     spans, later = split_phases(view)
     total = fmt.seconds(view.submit_to_first_step_s)
     first = first_result(view)
-    known = "Start-up" if total == fmt.DASH else f"Start-up, submit to {first}: {total}"
-    table = _table(known if spans else "")
+    title = "Start-up" if total == fmt.DASH else f"Start-up, submit to {first}: {total}"
+    table = _table(title if spans else "")
     table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, min_width=WATERFALL_WIDTH)
@@ -287,10 +287,10 @@ def _bars(spans: list[PhaseSpan], *, now_s: float) -> list[Text]:
     per_s = WATERFALL_WIDTH / max(end_s - begin_s, 1e-9)
     bars = []
     for span in spans:
-        left = min(round((span.begin_s - begin_s) * per_s), WATERFALL_WIDTH - 1)
-        width = max(1, round((until_s(span, now_s=now_s) - begin_s) * per_s) - left)
+        offset = min(round((span.begin_s - begin_s) * per_s), WATERFALL_WIDTH - 1)
+        width = max(1, round((until_s(span, now_s=now_s) - begin_s) * per_s) - offset)
         color = "red" if span.interrupted else "cyan"
-        bars.append(Text.assemble(" " * left, ("━" * width, color)))
+        bars.append(Text.assemble(" " * offset, ("━" * width, color)))
     return bars
 
 
@@ -324,8 +324,8 @@ def eval_table(view: RunView) -> Table:
 def output_table(view: RunView) -> Table:
     table = _table("Outputs")
     table.show_header = False
-    for one in shown_outputs(view.outputs):
-        size = Text(fmt.byte_size(one.size_bytes), "dim")
-        path, note = Text(one.path, overflow="fold"), Text(one.note, "dim")
-        table.add_row(Text(one.what), path, size, note)
+    for output in shown_outputs(view.outputs):
+        size = Text(fmt.byte_size(output.size_bytes), "dim")
+        path, note = Text(output.path, overflow="fold"), Text(output.note, "dim")
+        table.add_row(Text(output.what), path, size, note)
     return table

@@ -23,29 +23,29 @@ _SHOWN = 600
 def samples(
     run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run)] = "last",
     row: Annotated[
-        str | None, typer.Option(help="Only this row, from its first answer to its last.")
+        str | None, typer.Option(help="Show only this row, with all of its answers.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="The answers at this step.")] = None,
+    step: Annotated[int | None, typer.Option(help="Show the answers at this step.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, all steps.")] = False,
 ) -> None:
-    """Print the answers that the run's evaluations kept, of each row the newest one."""
+    """Print the newest answer to each row that the run's evaluations kept."""
     from llmops_kernel import api
     from llmops_kernel.cli import console
     from llmops_kernel.views.run_text.samples import choose_samples, sample_records
 
     view = api.attach(run).view
-    shown = choose_samples(view, row=row, step=step)
+    chosen_rows = choose_samples(view, row=row, step=step)
     if as_json:
-        console.print_json(list(sample_records(shown)))
+        console.print_json(list(sample_records(chosen_rows)))
         return
     out = console.out()
-    if not shown:
+    if not chosen_rows:
         out.print(
             "No evaluation has kept an answer. Set evaluation.generate: true, or give"
             " evaluation.prompts a list."
         )
-    for one in shown:
-        _print_row(out, one, every=row is not None)
+    for sampled in chosen_rows:
+        _print_row(out, sampled, every=row is not None)
 
 
 def _print_row(out: Console, row: SampledRow, *, every: bool) -> None:
@@ -54,11 +54,11 @@ def _print_row(out: Console, row: SampledRow, *, every: bool) -> None:
     from rich.text import Text
 
     newest = row.newest
-    known = {name: text for name, text in newest.items() if name not in ("row", "prediction")}
+    fields = {name: text for name, text in newest.items() if name not in ("row", "prediction")}
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, text in known.items():
+    for name, text in fields.items():
         grid.add_row(name.replace("_", " "), Text(_cut(text, out)))
     before: str | None = None
     for step in sorted(row.answers) if every else [max(row.answers)]:
@@ -78,10 +78,10 @@ def marked(before: str | None, text: str) -> Text:
 
     from llmops_kernel.views.run_text.samples import new_words
 
-    made = Text()
+    styled = Text()
     for piece, is_new in new_words(before, text):
-        made.append(piece, "bold underline" if is_new else "")
-    return made
+        styled.append(piece, "bold underline" if is_new else "")
+    return styled
 
 
 def _cut(text: str, out: Console) -> str:

@@ -30,18 +30,18 @@ _SHOWN = 400
 def print_scores(console: Console, compared: Comparison) -> None:
     """Print metrics, counts and stability; for an unfinished scoring why there are none."""
     try:
-        found = compared.scores
+        scores = compared.scores
     except LLMOpsError as error:
         console.print(f"Rows are not compared: {plain(str(error))}")
         return
-    names = {"before": plain(found.before), "after": plain(found.after)}
-    heads, *lines = metric_rows(found)
+    names = {"before": plain(scores.before), "after": plain(scores.after)}
+    heads, *lines = metric_rows(scores)
     cells = [[plain(cell) for cell in line] for line in lines]
     console.print(facts(names))
     heads = [plain(head) for head in heads]
     console.print(table(heads, cells, right=heads[1:], optional=("worse", "better")))
-    console.print(facts({label: plain(text) for label, text in count_lines(found)}))
-    console.print(f"\nRows: llmops compare {found.before} {found.after} --rows flipped")
+    console.print(facts({label: plain(text) for label, text in count_lines(scores)}))
+    console.print(f"\nRows: llmops compare {scores.before} {scores.after} --rows flipped")
 
 
 def print_rows(console: Console, page: RowsPage) -> None:
@@ -63,9 +63,9 @@ def _texts(row: ComparedRow, *, is_whole: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
     texts = {
         "prompt": row.prompt,
         "reference": fmt.DASH if row.reference is None else row.reference,
@@ -73,8 +73,8 @@ def _texts(row: ComparedRow, *, is_whole: bool) -> Table:
         "after": output_of(row.after, row.after_error),
     }
     for name, text in texts.items():
-        made.add_row(name, Text(text if is_whole else _cut(text)))
-    return made
+        grid.add_row(name, Text(text if is_whole else _cut(text)))
+    return grid
 
 
 def _cut(text: str) -> str:

@@ -122,16 +122,16 @@ def lines_on(console: Console, line: Status | None = None) -> Callable[[str], No
     """
     from llmops_kernel.cli.console import plain
 
-    shown = ""
+    last_text = ""
 
     def report(text: str) -> None:
-        nonlocal shown
+        nonlocal last_text
         if line is not None and console.is_terminal and _WAITING.search(text):
             line.update(f"Submitting: waiting for the cluster: {plain(text)}")
             return
-        if text != shown:
+        if text != last_text:
             console.print(text, highlight=False, markup=False)
-        shown = text
+        last_text = text
 
     return report
 
@@ -152,8 +152,8 @@ def print_advice(config: Any) -> None:
     """Print the warnings of a valid config, such as a warm-up longer than the run."""
     from llmops_kernel.cli.console import out, plain
 
-    for one in config.advice() if hasattr(config, "advice") else ():
-        out(stderr=True).print(f"[yellow]Warning:[/] {plain(str(one))}")
+    for warning in config.advice() if hasattr(config, "advice") else ():
+        out(stderr=True).print(f"[yellow]Warning:[/] {plain(str(warning))}")
 
 
 @command(RUNS, example="llmops wait last")
@@ -201,7 +201,7 @@ def logs(
     text = target.logs(tail=lines, all_lines=all_lines)
     echo_log(text)
     if follow:
-        _follow_logs(target, shown=text, all_lines=all_lines)
+        _follow_logs(target, printed=text, all_lines=all_lines)
 
 
 def follow_run(run: Run, *, timeout_s: float | None = None, traceback: bool = False) -> None:
@@ -270,24 +270,24 @@ def _wait_quietly(run: Run, *, timeout_s: float | None) -> None:
     raise typer.Exit(EXIT_CODES.get(run.state, 124))
 
 
-def _follow_logs(run: Run, *, shown: str, all_lines: bool) -> None:
+def _follow_logs(run: Run, *, printed: str, all_lines: bool) -> None:
     with detached(run.id):
         while True:
             ended = run.state in EXIT_CODES
             text = run.logs(all_lines=all_lines)
-            echo_log(unseen(shown, text))
-            shown = text or shown
+            echo_log(unseen(printed, text))
+            printed = text or printed
             if ended:
                 return
             time.sleep(1)
 
 
-def unseen(shown: str, text: str) -> str:
+def unseen(printed: str, text: str) -> str:
     """Return the part of `text` after what was shown, which may be its last lines only."""
-    if not shown:
+    if not printed:
         return text
-    at = text.rfind(shown)
-    return text[at + len(shown) :] if at >= 0 else text
+    start = text.rfind(printed)
+    return text[start + len(printed) :] if start >= 0 else text
 
 
 # --- `llmops score`: submit a score config and follow it ---
@@ -317,8 +317,8 @@ def score(
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.
 
-    Ctrl-C stops watching, not the run. A run that was stopped or has failed goes on where it was
-    with `llmops retry`.
+    Ctrl-C stops watching, not the run. `llmops retry` continues a run that was stopped or has
+    failed.
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
@@ -334,7 +334,7 @@ def score(
     submitted(run, cluster=cluster, follow=follow)
 
 
-# --- What a submission uploads: the list of `llmops submit --dry-run`, and what stays at home ---
+# --- Files of a submission: the list of `llmops submit --dry-run`, and the excluded ones ---
 
 
 def print_upload(
@@ -346,17 +346,17 @@ def print_upload(
     from llmops_kernel.services import submission
     from llmops_kernel.views.format import byte_size
 
-    wanted = submission.from_config(
+    request = submission.from_config(
         config,
         workspace=workspace,
         overrides=submission.changes_in(changes or (), config),
         settings=settings,
     )
-    found = submission.preview(wanted)
-    width = max((len(name) for name in found.files), default=0)
-    for name, entry in found.files.items():
+    contents = submission.preview(request)
+    width = max((len(name) for name in contents.files), default=0)
+    for name, entry in contents.files.items():
         echo(f"{name:{width}}  {byte_size(entry.size_bytes)}")
-    count, size = len(found.files), byte_size(found.size_bytes)
-    echo(f"{counted(count, 'file')}, {size}, would be uploaded from {found.root}")
-    if line := submission.about_left_out(found.left_out):
+    count, size = len(contents.files), byte_size(contents.size_bytes)
+    echo(f"{counted(count, 'file')}, {size}, would be uploaded from {contents.root}")
+    if line := submission.about_left_out(contents.left_out):
         out(stderr=True).print(line, markup=False)

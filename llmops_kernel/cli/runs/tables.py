@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 def runs_table(runs: RunTable) -> FittingTable:
     """Return one line a run; a narrow terminal gets fewer figures."""
-    at = runs.names.index(STATE_COLUMN)
+    position = runs.names.index(STATE_COLUMN)
     rows = [
-        [*map(plain, row[:at]), state(row[at]), *map(plain, row[at + 1 :])] for row in runs.rows
+        [*map(plain, row[:position]), state(row[position]), *map(plain, row[position + 1 :])]
+        for row in runs.rows
     ]
-    others = ("progress", "duration", "age", "attempt")
-    figures = [name for name in runs.numbers if name not in others]
+    non_figures = ("progress", "duration", "age", "attempt")
+    figures = [name for name in runs.numbers if name not in non_figures]
     # The first figure stays; the less important ones are left out first, before an id is broken.
     extra = [*map(plain, reversed(figures[1:]))]
     optional = ("attempt", "cluster", *extra, "duration", "progress", "age", "name")
@@ -107,7 +108,7 @@ def print_ids(console: Console, runs: Sequence[Run], names: Mapping[str, str]) -
 
 
 def _differing(runs: Sequence[Run]) -> list[list[str]]:
-    """Each config value that differs, and the code where it does."""
+    """Return the config values that differ, and the code where it does."""
     from llmops_kernel.config.reading.load import flatten
 
     configs = [flatten(run.record.config) for run in runs]
@@ -125,9 +126,10 @@ def _figure_rows(runs: Sequence[Run], *groups: FigureGroup) -> list[list[str]]:
         {f.label: f.text for f in compared_figures(run.view) if group_of(f) in groups}
         for run in runs
     ]
-    labels = dict.fromkeys(label for mine in figures for label in mine)
+    labels = dict.fromkeys(label for texts in figures for label in texts)
     return [
-        [plain(label), *(plain(mine.get(label, fmt.DASH)) for mine in figures)] for label in labels
+        [plain(label), *(plain(texts.get(label, fmt.DASH)) for texts in figures)]
+        for label in labels
     ]
 
 

@@ -1,4 +1,4 @@
-"""Which outputs are on a cluster's nodes only: what is said at submit, and before they are lost."""
+"""Finds outputs that are on a cluster's nodes only, for warnings at submit and before a loss."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def only_copies(store: RunStore, cluster: str, *, since_s: float | None = None) 
                 continue
             for event in only_on_cluster(output_events(store.folder(run.run_id))):
                 if not event.files:
-                    what, size = event.what.replace("_", " "), fmt.byte_size(event.size_bytes)
-                    lines.append(f"the only copy of the {what} of run {run.run_id} ({size})")
+                    label, size = event.what.replace("_", " "), fmt.byte_size(event.size_bytes)
+                    lines.append(f"the only copy of the {label} of run {run.run_id} ({size})")
     return tuple(lines)

@@ -18,7 +18,7 @@ USER_AGENT = "llmops-kernel"
 
 
 def open_http(connection: Connection, **settings: Any) -> httpx.Client:
-    """Paths such as `/api/version` are below the dashboard's address, whatever path that has."""
+    """Open a client; paths such as `/api/version` are below the dashboard's address."""
     import httpx
 
     return httpx.Client(**_settings(connection), **settings)
@@ -54,5 +54,5 @@ def _verify(connection: Connection) -> Any:
 
 @cache
 def no_authorities() -> ssl.SSLContext:
-    """Loading the certificate authorities takes 0.1 s, which plain HTTP need not pay."""
+    """Return a context without certificate authorities: loading them takes 0.1 s."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -55,11 +55,11 @@ class Dashboard:
     def __init__(
         self, connection: Connection, *, timeout_s: float = 2.0, transport: Any = None
     ) -> None:
-        """`transport` is httpx's, shared by many clusters at one address; default: its own."""
+        """Connect; `transport` is httpx's, shared by many clusters at one address."""
         from llmops_kernel.providers.dashboard.http import open_http
 
-        more = {} if transport is None else {"transport": transport}
-        self._http = open_http(connection, timeout=timeout_s, **more)
+        options = {} if transport is None else {"transport": transport}
+        self._http = open_http(connection, timeout=timeout_s, **options)
         self.trouble = ""
         """Why the last request was not answered."""
         self.error: ClusterError | None = None
@@ -120,14 +120,14 @@ class Dashboard:
         rows = engine_actors(self._get(ENGINE_ACTORS))
         if rows is None:
             return None
-        found, until_s = [], time.monotonic() + _NOTES_S
+        infos, until_s = [], time.monotonic() + _NOTES_S
         for row in rows:
             note = self._get(note_path(row)) if time.monotonic() < until_s else None
-            found.append(engine_info(row, note))
-        return tuple(found)
+            infos.append(engine_info(row, note))
+        return tuple(infos)
 
     def _nodes(self) -> list[dict[str, Any]] | None:
-        """Resources of each living node."""
+        """Return resources of each living node."""
         answer = self._get("/api/v0/nodes?detail=1")
         with suppress(KeyError, TypeError):
             rows = answer["data"]["result"]["result"]
@@ -180,15 +180,15 @@ class Dashboard:
         except (httpx.HTTPError, ValueError, ClusterError) as error:
             # ClusterError: a route has no credentials, or lacks a right.
             self.error = error if isinstance(error, ClusterError) else None
-            said = error.message if isinstance(error, ClusterError) else str(error)
-            self.trouble = said or type(error).__name__
+            message = error.message if isinstance(error, ClusterError) else str(error)
+            self.trouble = message or type(error).__name__
             return None
 
 
 def idle_s(
     jobs: Sequence[Mapping[str, Any]], *, ready_s: float | None, now_s: float
 ) -> float | None:
-    """Seconds without any job; None while one runs and when the beginning is not known."""
+    """Return seconds without any job; None while one runs and when the beginning is not known."""
     if any(is_active(job) for job in jobs):
         return None
     ends_ms = [job.get("end_time") or job.get("start_time") or 0 for job in jobs]
@@ -200,7 +200,7 @@ def _total(nodes: list[dict[str, Any]] | None, resource: str) -> float | None:
     return None if nodes is None else sum(float(node.get(resource, 0)) for node in nodes)
 
 
-# --- What Ray's state API and the notes of engines say about the models that are loaded ---
+# --- Loaded models, from Ray's state API and the notes of engines ---
 
 
 _FILTERS = (("state", "ALIVE"), ("ray_namespace", NAMESPACE))
@@ -233,20 +233,20 @@ def engine_info(row: Mapping[str, Any], note: Any) -> EngineInfo:
     """Return what is known; `note` is what the engine wrote, or anything else."""
     name = str(row["name"])
     index = name.rpartition("-")[2]
-    known = {
+    values = {
         "name": name,
         "replica": int(index) if index.isdigit() else None,
         "node_id": str(row.get("node_id") or ""),
     }
     # The note of a process that was killed may still be there.
     if not isinstance(note, Mapping) or note.get("pid") != row.get("pid"):
-        return EngineInfo.model_validate(known)
+        return EngineInfo.model_validate(values)
     idle_since_s, keep_s = note.get("idle_since_s"), note.get("keep_s")
     leaves_at_s = None if idle_since_s is None or keep_s is None else idle_since_s + keep_s
     try:
-        return EngineInfo.model_validate({**note, **known, "leaves_at_s": leaves_at_s})
+        return EngineInfo.model_validate({**note, **values, "leaves_at_s": leaves_at_s})
     except ValidationError:  # Of another version.
-        return EngineInfo.model_validate(known)
+        return EngineInfo.model_validate(values)
 
 
 # --- Ray's jobs in readable form ---
@@ -271,8 +271,8 @@ def described_job(job: Mapping[str, Any]) -> str:
         return f"run {run_id}{f' of {user}' if user else ''} ({state})"
     if job.get("type") == "DRIVER":
         return f"job {job.get('job_id')} ({state}): a notebook or script that is connected to it"
-    shown = one_line(str(job.get("entrypoint") or ""))
-    return f"job {job.get('submission_id')} ({state}): {shown}"
+    entrypoint = one_line(str(job.get("entrypoint") or ""))
+    return f"job {job.get('submission_id')} ({state}): {entrypoint}"
 
 
 def with_run_states(lines: Sequence[str], state_of: Callable[[str], str | None]) -> tuple[str, ...]:
@@ -285,9 +285,9 @@ def with_run_states(lines: Sequence[str], state_of: Callable[[str], str | None])
 
 
 def _with_state(line: str, state_of: Callable[[str], str | None]) -> str:
-    found = _RUN_LINE.match(line)
-    state = state_of(found[2]) if found else None
-    return f"{found[1]} ({state}){line[found.end() :]}" if found and state else line
+    match = _RUN_LINE.match(line)
+    state = state_of(match[2]) if match else None
+    return f"{match[1]} ({state}){line[match.end() :]}" if match and state else line
 
 
 def is_active(job: Mapping[str, Any]) -> bool:
@@ -297,8 +297,8 @@ def is_active(job: Mapping[str, Any]) -> bool:
 def described_active(jobs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return what runs or waits, the newest first; of many only some."""
     active = sorted(filter(is_active, jobs), key=lambda job: -(job.get("start_time") or 0))
-    more = (f"and {len(active) - _SHOWN} more",) if len(active) > _SHOWN else ()
-    return (*map(described_job, active[:_SHOWN]), *more)
+    rest = (f"and {len(active) - _SHOWN} more",) if len(active) > _SHOWN else ()
+    return (*map(described_job, active[:_SHOWN]), *rest)
 
 
 def one_line(text: str) -> str:
@@ -306,7 +306,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _ENTRYPOINT_CHARS else f"{line[: _ENTRYPOINT_CHARS - 1]}…"
 
 
-# --- demand ---
+# --- Pending resource demands ---
 # Work that Ray queues because no node has enough free capacity, from its autoscaler's report.
 
 
@@ -324,10 +324,10 @@ def demand_reasons(report: Any) -> tuple[Waiting, ...]:
     lines = [*_tasks(report.get("resourceDemand")), *_groups(report.get("pgDemand"))]
     if not lines:
         return ()
-    more = f" and {len(lines) - _DEMANDS_SHOWN} more" if len(lines) > _DEMANDS_SHOWN else ""
+    rest = f" and {len(lines) - _DEMANDS_SHOWN} more" if len(lines) > _DEMANDS_SHOWN else ""
     return (
         Waiting(
-            message=f"Ray has pending resource demands: {', '.join(lines[:_DEMANDS_SHOWN])}{more}",
+            message=f"Ray has pending resource demands: {', '.join(lines[:_DEMANDS_SHOWN])}{rest}",
             remedy="wait until running jobs end, add resources with `llmops scale`, or request"
             " less in the config",
             kind="demand",
@@ -343,7 +343,7 @@ def _tasks(entries: Any) -> Iterator[str]:
 
 
 def _groups(entries: Any) -> Iterator[str]:
-    """Placement groups, as Ray Train asks for its workers."""
+    """Return placement groups, as Ray Train asks for its workers."""
     for group, count in _counted(entries):
         bundles = " + ".join(_tasks(group.get("bundles")))
         if bundles:

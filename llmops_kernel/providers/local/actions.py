@@ -45,10 +45,10 @@ _SUMMARIES = {
 
 
 def possible_actions(record: HeadRecord, state: ClusterState) -> dict[ClusterAction, str]:
-    """Each action with the reason why it cannot be done now, or an empty text."""
+    """Return each action with the reason why it is not possible now, or an empty text."""
     if record.is_elsewhere:
-        here = {action: _elsewhere(record) for action in ClusterAction}
-        return here | {ClusterAction.RESUME: ""}
+        refusals = {action: _elsewhere(record) for action in ClusterAction}
+        return refusals | {ClusterAction.RESUME: ""}
     return {action: _NOT_NOW.get(action, {}).get(state, "") for action in ClusterAction}
 
 
@@ -96,8 +96,8 @@ def _running(info: ClusterInfo, jobs: Sequence[Mapping[str, Any]] | None) -> lis
         return [described_job(job) for job in jobs if is_active(job)]
     if info.state is ClusterState.STARTING:
         return ["its start, which is in progress"]
-    why = f" ({info.message})" if info.message else ""
-    return [f"whatever runs on it: Ray did not report its jobs{why}"]
+    detail = f" ({info.message})" if info.message else ""
+    return [f"whatever runs on it: Ray did not report its jobs{detail}"]
 
 
 def _elsewhere(record: HeadRecord) -> str:

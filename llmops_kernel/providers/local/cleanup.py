@@ -28,10 +28,10 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
 
     Raises ClusterError when a process does not end.
     """
-    left = end_processes(record)
+    survivors = end_processes(record)
     launch.reap()
-    if left:
-        pids = " ".join(str(process.pid) for process in left)
+    if survivors:
+        pids = " ".join(str(process.pid) for process in survivors)
         raise ClusterError(
             f"Processes of cluster {record.name!r} did not end after SIGKILL: {pids}",
             remedy=f"they are probably blocked in the kernel (network disk, GPU driver): check"
@@ -40,17 +40,17 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
     if not is_own(record.temp_dir.parent):
         return  # After a reboot, another user may have made that folder in /tmp, with links in it.
     keep_logs(record, folder)
-    carried.keep(record.session, kept=record.kept_package)
+    carried.keep(record.session, cache=record.kept_package)
     shutil.rmtree(record.temp_dir, ignore_errors=True)
 
 
 def end_processes(record: HeadRecord) -> list[psutil.Process]:
     """End the processes and remove their sockets; return what is still alive, usually nothing."""
     sockets = set(_socket_folders(record))
-    left = stop_processes(record, grace_s=STOP_GRACE_S)
+    survivors = stop_processes(record, grace_s=STOP_GRACE_S)
     for path in sockets:
         shutil.rmtree(path, ignore_errors=True)
-    return left
+    return survivors
 
 
 def _socket_folders(record: HeadRecord) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Which variables of the user's environment a local cluster, and so each of its jobs, inherits.
+"""Variables of the user's environment that a local cluster, and so each job, inherits.
 
 An allow-list: a process of JupyterHub, of a CI system or of a shell holds tokens of its own
 (JUPYTERHUB_API_TOKEN, JPY_API_TOKEN, CONFIGPROXY_AUTH_TOKEN, GITHUB_TOKEN, database passwords), and
@@ -84,7 +84,7 @@ CREDENTIALS = (
     *("DATABRICKS_TOKEN", "DATABRICKS_CLIENT_SECRET"),
     "LLMOPS_*",
 )
-"""What a training itself asks for models, data, stores and trackers with."""
+"""Credentials of a training for models, data, stores and trackers."""
 
 _SECRET = re.compile(
     r"(?:^|_)(?:TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE|PWD|PAT|CREDENTIALS?|CREDS|AUTH"
@@ -111,19 +111,20 @@ INHERITED = (
 _NEVER = ("RAY_*", "LLMOPS_WARM*", "PYTHONDONTWRITEBYTECODE")
 
 
-def inherited(user: Mapping[str, str], named: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables of `user` that a cluster gets; `named` are more names or patterns."""
-    named = tuple(named)
+def inherited(user: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables of `user` that a cluster gets; `patterns` are more names or patterns."""
+    patterns = tuple(patterns)
     return {
         name: value
         for name, value in user.items()
-        if not _matches(name, _NEVER) and (_matches(name, named) or _is_passed(name))
+        if not _matches(name, _NEVER) and (_matches(name, patterns) or _is_passed(name))
     }
 
 
 def _is_passed(name: str) -> bool:
-    """A secret must be named whole in `CREDENTIALS`: a library's prefix lets too much through,
-    such as UV_PUBLISH_TOKEN or VLLM_API_KEY.
+    """Return whether a variable is passed. A secret must be named whole in `CREDENTIALS`.
+
+    A library's prefix lets too much through, such as UV_PUBLISH_TOKEN or VLLM_API_KEY.
     """
     if _SECRET.search(name):
         return _matches(name, CREDENTIALS)

@@ -1,4 +1,4 @@
-"""How a local head is started: its command line, its environment, its folders and ports."""
+"""Start of a local head: its command line, its environment, its folders and ports."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _RAY_LIMITS = {
 }
 
 _SPINS = "4000"
-"""Of a thread that waits for others at the end of a parallel region (GNU OpenMP), before it sleeps:
-about 0.05 to 0.2 ms. Its default of 300,000 is several milliseconds, in which it takes the core
+"""Spins of a waiting thread at the end of a parallel region (GNU OpenMP) before it sleeps: about
+0.05 to 0.2 ms. Its default of 300,000 is several milliseconds, in which it takes the core
 that the others wait for where something else computes as well."""
 
 HEAD_MODULE = "llmops_kernel.providers.local.start_hook"
@@ -73,9 +73,9 @@ def check_installed() -> None:
     # aiohttp_cors comes only with ray[default], which has the dashboard and so the Jobs API.
     missing = [name for name in ("ray", "aiohttp_cors") if find_spec(name) is None]
     if missing:
-        what = "Ray is" if "ray" in missing else "Ray's dashboard (ray[default]) is"
+        subject = "Ray is" if "ray" in missing else "Ray's dashboard (ray[default]) is"
         raise MissingDependencyError(
-            f"{what} not installed in {sys.prefix}, so no cluster can be started here",
+            f"{subject} not installed in {sys.prefix}, so no cluster can be started here",
             remedy='pip install "llmops-kernel[train]"',
         )
 
@@ -119,15 +119,15 @@ def _check_disk(folder: Path) -> None:
 
 def dashboard_port(template: ClusterTemplate) -> int:
     """Return the template's port if it is free, else a free one from the kernel."""
-    wanted = template.dashboard_port or 0
+    requested = template.dashboard_port or 0
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", wanted))
+            probe.bind(("127.0.0.1", requested))
         except OSError as error:
             raise ClusterStartError(
-                f"Port {wanted} for the dashboard is not available: {error.strerror}"
-                f"{_listener(wanted)}",
+                f"Port {requested} for the dashboard is not available: {error.strerror}"
+                f"{_listener(requested)}",
                 remedy="remove dashboard_port from the template: then a free port is chosen",
             ) from error
         port: int = probe.getsockname()[1]
@@ -160,11 +160,11 @@ def small_shm(template: ClusterTemplate) -> str:
         free = shutil.disk_usage("/dev/shm").free
     except OSError:
         return ""
-    wanted = object_store_bytes(template)
-    if free >= wanted:
+    needed = object_store_bytes(template)
+    if free >= needed:
         return ""
     return (
-        f"/dev/shm has {free / 1e6:.0f} MB free, the object store needs {wanted / 1e6:.0f} MB: it"
+        f"/dev/shm has {free / 1e6:.0f} MB free, the object store needs {needed / 1e6:.0f} MB: it"
         f" is placed in the temp dir."
         " Training is not affected; to avoid it, start the container with --shm-size=1g"
     )
@@ -176,13 +176,13 @@ def agent_ports() -> tuple[int, int, int, int]:
     With ports of its own choice an agent must tell the raylet within 15 s which they are, or the
     raylet ends; on a busy machine it needs longer to start.
     """
-    found: list[int] = []
-    while len(found) < 4:
+    ports: list[int] = []
+    while len(ports) < 4:
         port = _AGENT_PORTS.start + secrets.randbelow(len(_AGENT_PORTS))
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found += [] if port in found else [port]
-    return found[0], found[1], found[2], found[3]
+            ports += [] if port in ports else [port]
+    return ports[0], ports[1], ports[2], ports[3]
 
 
 def command(
@@ -272,8 +272,8 @@ def warm_folder(record: HeadRecord) -> WarmFolder:
 
 
 def _binaries(record: HeadRecord, template: ClusterTemplate) -> list[str]:
-    own = [str(Path(sys.executable).parent)]
-    return [str(warm_folder(record).bin), *own] if template.warm.enabled else own
+    folders = [str(Path(sys.executable).parent)]
+    return [str(warm_folder(record).bin), *folders] if template.warm.enabled else folders
 
 
 def _warm_settings(record: HeadRecord, template: ClusterTemplate) -> dict[str, str]:

@@ -51,8 +51,8 @@ def unregistered(record: HeadRecord, *, now_s: float | None = None) -> str:
         now_s = time.time() if now_s is None else now_s
         if now_s - log.stat().st_mtime > _RECENT_S:
             return ""
-        found = [_unix_s(match) for match in _UNREGISTERED.findall(_end_of(log))]
-        recent = [at_s for at_s in found if now_s - at_s < _RECENT_S]
+        times = [_unix_s(match) for match in _UNREGISTERED.findall(_end_of(log))]
+        recent = [at_s for at_s in times if now_s - at_s < _RECENT_S]
         if len(recent) >= _MANY and not _registered_since(record, recent[-1]):
             return (
                 f"Ray's worker processes do not come up: {len(recent)} did not register in time"

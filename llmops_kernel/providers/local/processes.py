@@ -1,4 +1,4 @@
-"""Which processes belong to a local head, and how they end."""
+"""Processes of a local head, and how they end."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def head_process(record: HeadRecord) -> psutil.Process | None:
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
         created_s = process.create_time()
-        same = abs(created_s - (record.pid_created_s or 0.0)) < _CREATED_TOLERANCE_S
-        return process if same or str(record.temp_dir) in " ".join(process.cmdline()) else None
+        is_same = abs(created_s - (record.pid_created_s or 0.0)) < _CREATED_TOLERANCE_S
+        return process if is_same or str(record.temp_dir) in " ".join(process.cmdline()) else None
     except psutil.Error:
         return None
 
 
 def cluster_processes(record: HeadRecord) -> list[psutil.Process]:
-    """The head and all that came of it: Ray's own, workers, drivers, what those started.
+    """Return the head and all its descendants: Ray's own, workers, drivers, their children.
 
     A process is ours by the mark in its environment. Some of Ray's dashboard processes
     overwrite theirs with a title; those are known by the head's session or parentage.
@@ -56,12 +56,12 @@ def cluster_processes(record: HeadRecord) -> list[psutil.Process]:
 
 def job_processes(record: HeadRecord) -> list[psutil.Process]:
     """Return the processes of jobs, drivers and what they started; not Ray's own workers."""
-    found = []
+    processes = []
     for process in cluster_processes(record):
         with suppress(psutil.Error):
             if process.environ().get(_OF_A_JOB):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def stop_processes(record: HeadRecord, *, grace_s: float) -> list[psutil.Process]:
@@ -73,16 +73,16 @@ def stop_processes(record: HeadRecord, *, grace_s: float) -> list[psutil.Process
         _signal([head], psutil.Process.terminate)
         wait_gone([head], timeout_s=grace_s)
         wait_gone(everyone, timeout_s=_FOLLOW_S)
-    left = _alive([*everyone, *cluster_processes(record)])
-    _signal(left, psutil.Process.terminate)
-    wait_gone(left, timeout_s=2.0)
+    survivors = _alive([*everyone, *cluster_processes(record)])
+    _signal(survivors, psutil.Process.terminate)
+    wait_gone(survivors, timeout_s=2.0)
     for _ in range(3):  # A killed process may have started another one just before.
-        left = _alive([*left, *cluster_processes(record)])
-        _signal(left, psutil.Process.kill)
-        wait_gone(left, timeout_s=2.0)
-        if not _alive([*left, *cluster_processes(record)]):
+        survivors = _alive([*survivors, *cluster_processes(record)])
+        _signal(survivors, psutil.Process.kill)
+        wait_gone(survivors, timeout_s=2.0)
+        if not _alive([*survivors, *cluster_processes(record)]):
             return []
-    return _alive(left)
+    return _alive(survivors)
 
 
 def wait_gone(processes: Sequence[psutil.Process], *, timeout_s: float) -> bool:
@@ -132,14 +132,14 @@ def _alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
     Zombies are dead: under some container inits they stay forever.
     """
-    alive = []
+    survivors = []
     for process in set(processes):
         try:
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                alive.append(process)
+                survivors.append(process)
         except psutil.Error:
             continue
-    return alive
+    return survivors
 
 
 def _signal(processes: Iterable[psutil.Process], action: object) -> None:

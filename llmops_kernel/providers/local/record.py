@@ -28,7 +28,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class Start(BaseModel):
-    """What Ray writes into its temp dir at the end of a start.
+    """Files that Ray writes into its temp dir at the end of a start.
 
     Kept in our record as well: a host that tidies /tmp (systemd-tmpfiles) removes files of a
     head that works, when they are some days old.
@@ -68,9 +68,9 @@ class HeadRecord(BaseModel):
     env_names: tuple[str, ...] | None = None
     """Names of the variables that the template sets; None in a record of an older version."""
     note: str = ""
-    """What users should know about this head for as long as it runs."""
+    """Notice to users about this head for as long as it runs."""
     known: Start | None = None
-    """What the start found; None in a record of an older version, and before."""
+    """Facts of the start; None in a record of an older version, and before."""
 
     @property
     def dashboard_url(self) -> str:
@@ -91,11 +91,11 @@ class HeadRecord(BaseModel):
     @property
     def ray_address(self) -> str | None:
         """Return Ray's address; None until the start is over."""
-        return self.known.ray_address if self.known else _written(self._address)
+        return self.known.ray_address if self.known else _read_text(self._address)
 
     @property
     def ready_s(self) -> float | None:
-        """When its start was over."""
+        """Return when its start was complete."""
         if self.known is not None:
             return self.known.ready_s
         with suppress(OSError):
@@ -112,7 +112,7 @@ class HeadRecord(BaseModel):
 
     @property
     def _address(self) -> Path:
-        """`ray start` writes this file last, so its presence also shows that the start is over."""
+        """Return the file that `ray start` writes last: with it the start is over."""
         return self.temp_dir / "ray_current_cluster"
 
     @property
@@ -125,8 +125,8 @@ class HeadRecord(BaseModel):
         address, session, ready_s = self.ray_address, self.session_name, self.ready_s
         if not (address and session and ready_s):
             return self
-        known = Start(ray_address=address, session_name=session, ready_s=ready_s)
-        return self.model_copy(update={"known": known})
+        start = Start(ray_address=address, session_name=session, ready_s=ready_s)
+        return self.model_copy(update={"known": start})
 
     @property
     def is_elsewhere(self) -> bool:
@@ -149,17 +149,17 @@ class ClusterFolder:
 
     @property
     def head_log(self) -> Path:
-        """The file with the output of `ray start` itself."""
+        """Return the file with the output of `ray start` itself."""
         return self.root / "head.log"
 
     @property
     def failed_start(self) -> Path:
-        """The file with the last lines of Ray's logs when a start failed."""
+        """Return the file with the last lines of Ray's logs when a start failed."""
         return self.root / "failed-start.log"
 
     @property
     def kept_logs(self) -> Path:
-        """Ray's logs of the last head that is gone."""
+        """Return the folder of Ray's logs of the last head that is gone."""
         return self.root / "logs"
 
     @property
@@ -185,12 +185,12 @@ class ClusterFolder:
     def remove(self) -> None:
         """Forget the cluster with its logs; to be called by the lock's holder."""
         # Renamed first, so that no process finds half a cluster.
-        gone = self.root.with_name(f".deleted-{self.root.name}-{secrets.token_hex(2)}")
+        trash = self.root.with_name(f".deleted-{self.root.name}-{secrets.token_hex(2)}")
         try:
-            self.root.rename(gone)
+            self.root.rename(trash)
         except OSError as error:
             raise _not_writable(self.root, error) from error
-        shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(trash, ignore_errors=True)
 
     def write_start(self, record: HeadRecord) -> None:
         """Add what the start found, unless the head was stopped or replaced meanwhile."""
@@ -257,11 +257,11 @@ def cluster_folder(home: Path, name: str) -> ClusterFolder:
 
 
 def cluster_names(home: Path) -> list[str]:
-    found = (home / "clusters").glob("*/cluster.json")
-    return sorted(path.parent.name for path in found if _NAME.fullmatch(path.parent.name))
+    records = (home / "clusters").glob("*/cluster.json")
+    return sorted(path.parent.name for path in records if _NAME.fullmatch(path.parent.name))
 
 
-def _written(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text().strip() or None
     except OSError:
@@ -306,7 +306,7 @@ def _not_writable(path: Path, error: OSError) -> ClusterStartError:
     )
 
 
-# --- definition ---
+# --- Definition of a cluster ---
 # What a cluster was started from, as far as it may be stored on disk: `env` may hold a secret.
 
 
@@ -317,12 +317,12 @@ class Definition:
     template: ClusterTemplate
     path: Path | None = None
     note: str = ""
-    """What differs from the start; empty if nothing does."""
+    """Differences from the start; empty if nothing does."""
 
     def resized(self, *, num_cpus: int | None, num_gpus: int | None) -> Definition:
         """Return it with other numbers; None keeps a number. Raises ConfigError."""
-        wanted = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-        changes = {key: value for key, value in wanted.items() if value is not None}
+        requested = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+        changes = {key: value for key, value in requested.items() if value is not None}
         if not changes:
             raise ConfigError(
                 "Neither a number of CPUs nor of GPUs was given",
@@ -366,11 +366,11 @@ def _env_again(record: HeadRecord) -> tuple[dict[str, str], str]:
             " it from",
         )
     try:
-        found = load_cluster_template(record.template_path)
+        template = load_cluster_template(record.template_path)
     except ConfigError as error:
-        what = error.message.splitlines()[0]
-        return {}, f"Started without `env` ({names}): it is never stored, and {what}"
-    env = found.env if isinstance(found, ClusterTemplate) else {}
+        problem = error.message.splitlines()[0]
+        return {}, f"Started without `env` ({names}): it is never stored, and {problem}"
+    env = template.env if isinstance(template, ClusterTemplate) else {}
     if set(env) != set(record.env_names):
         now = ", ".join(sorted(env)) or "nothing"
         return env, f"`env` of {record.template_path} has changed: {names} before, {now} now"
@@ -381,13 +381,13 @@ def difference(record: HeadRecord | None, template: ClusterTemplate) -> str:
     """Return how the running head differs from the template."""
     if record is None:
         return ""
-    wanted = recordable(template)
+    requested = recordable(template)
     # A record of an older version lacks the fields that it did not know.
-    there = recordable(ClusterTemplate()) | record.template
+    recorded = recordable(ClusterTemplate()) | record.template
     unlike = [
-        f"{key}={_shown(there.get(key))} (the cluster template has {_shown(value)})"
-        for key, value in wanted.items()
-        if there.get(key) != value
+        f"{key}={_shown(recorded.get(key))} (the cluster template has {_shown(value)})"
+        for key, value in requested.items()
+        if recorded.get(key) != value
     ]
     if not unlike:
         return ""

@@ -40,13 +40,13 @@ class StartCutShort(Exception):
 
     def as_start_error(self, folder: ClusterFolder) -> ClusterStartError:
         """Return the error in one sentence; what the parts of the head wrote last is in a file."""
-        said = f". Its last error: {self._error}" if self._error else ""
+        error_text = f". Its last error: {self._error}" if self._error else ""
         with suppress(OSError):
             folder.failed_start.write_text(self._log)
-        again = "try again when the machine is less busy; " if self._is_slow else ""
+        advice = "try again when the machine is less busy; " if self._is_slow else ""
         return ClusterStartError(
-            f"{self.reason}{said}",
-            remedy=f"{again}{folder.failed_start} has the last lines of Ray's logs, and"
+            f"{self.reason}{error_text}",
+            remedy=f"{advice}{folder.failed_start} has the last lines of Ray's logs, and"
             f" {folder.kept_logs} all of them; `llmops doctor` checks memory, disk and versions",
         )
 
@@ -61,10 +61,10 @@ def wait_for_start(
     report: Progress,
 ) -> None:
     """Wait for a head that this process has started; record its start. Raises StartCutShort."""
-    package = carried.find(packages, kept=record.kept_package)  # While the head starts.
+    package = carried.find(packages, cache=record.kept_package)  # While the head starts.
     wait_until_ready(record, folder, connection=connection, timeout_s=timeout_s, report=report)
     if package is not None:
-        carried.hand_over(package, kept=record.kept_package, session=record.session)
+        carried.hand_over(package, cache=record.kept_package, session=record.session)
     folder.write_start(record)
 
 
@@ -88,7 +88,7 @@ def wait_until_ready(
                 raise _ended_early(record, folder, phase=steps.now)
             # Asked only at the end: an answer costs the starting dashboard 50 ms.
             is_up = record.ray_address is not None
-            steps.look()
+            steps.check()
             answers = is_up and dashboard.session_name() == record.session_name is not None
             if answers and not unready(record, jobs_answer=dashboard.jobs() is not None):
                 return
@@ -110,7 +110,7 @@ class _Steps:
         self.now = start_phases(record)[0]
         self._reported = {self.now}
 
-    def look(self) -> None:
+    def check(self) -> None:
         for phase in start_phases(self._record):
             self._once(phase)
         if time.monotonic() - self._said > _SAY_EVERY_S:
@@ -122,16 +122,16 @@ class _Steps:
             self.now = step
             self._say(step)
 
-    def _say(self, step: str, more: str = "") -> None:
+    def _say(self, step: str, detail: str = "") -> None:
         self._said = time.monotonic()
         if self._report is not None:
-            passed = f"{self._said - self._began:.1f} s"
-            self._report(f"{step} ({'; '.join(filter(None, [passed, more]))})")
+            elapsed = f"{self._said - self._began:.1f} s"
+            self._report(f"{step} ({'; '.join(filter(None, [elapsed, detail]))})")
 
 
 def _ended_early(record: HeadRecord, folder: ClusterFolder, *, phase: str) -> StartCutShort:
-    how = how_it_ended(record.pid) if record.pid is not None else ""
-    reason = f"The head ended {how}".rstrip() + " while it was starting"
+    end = how_it_ended(record.pid) if record.pid is not None else ""
+    reason = f"The head ended {end}".rstrip() + " while it was starting"
     return _cut_short(reason, record, folder, phase=phase)
 
 

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def configure(params: Any, head: bool) -> None:
-    """No Ray Client server, which is an unused process and one more open port; warm workers.
+    """Configure the head: no Ray Client server (an unused process and open port), warm workers.
 
     The command line has no switch for it. `params` is ray._private.parameter.RayParams.
     """
@@ -92,18 +92,18 @@ def wait_for_raylet(node_type: Any, services: Any) -> None:
     Each time that it asks takes up to RAY_raylet_start_wait_time_s, minutes here, also when the
     raylet has ended. `services` is the module ray._private.services.
     """
-    start_rest, ask = node_type.start_ray_processes, services.get_node
+    start_rest, get_node = node_type.start_ray_processes, services.get_node
 
     def start(node: Any) -> None:
         start_rest(node)
-        services.get_node = partial(_ask_until_it_ends, ask, node)
+        services.get_node = partial(_ask_until_it_ends, get_node, node)
 
     node_type.start_ray_processes = start
 
 
-def _ask_until_it_ends(ask: Callable[..., Any], node: Any, *which: Any) -> Any:
+def _ask_until_it_ends(get_node: Callable[..., Any], node: Any, *arguments: Any) -> Any:
     while True:
-        answer = _in_thread(partial(ask, *which), stays=False)
+        answer = _in_thread(partial(get_node, *arguments), stays=False)
         while not wait([answer], timeout=_ASK_S).done:
             _raise_if_ended(node)
         try:
@@ -114,7 +114,7 @@ def _ask_until_it_ends(ask: Callable[..., Any], node: Any, *which: Any) -> Any:
 
 
 def _raise_if_ended(node: Any) -> None:
-    codes = [one.process.poll() for one in node.all_processes.get("raylet", [])]
+    codes = [process_info.process.poll() for process_info in node.all_processes.get("raylet", [])]
     if codes and None not in codes:
         raise RayletEnded(f"the raylet ended with exit code {codes[0]} while it was starting")
 
@@ -142,30 +142,30 @@ def _put_off_monitors(node_type: Any) -> None:
     autoscaler's later: both import Ray, and the first submission needs the cores. It has nothing to
     scale here, but Ray's API shows what it has seen. A head without it goes on.
     """
-    look = node_type.dead_processes
+    find_dead = node_type.dead_processes
     scaler = partial(_or_print, node_type.start_monitor)
     each_second = iter([node_type.start_log_monitor, *[None] * _AUTOSCALER_S, scaler])
 
     def start(node: Any, begin: Callable[[Any], None]) -> None:
-        # Of this thread, and of the process that it starts.
+        # The niceness of this thread and of the process that it starts.
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         begin(node)
 
     def dead(node: Any) -> Any:
         try:
-            found = look(node)
+            processes = find_dead(node)
         except RuntimeError:  # A monitor joined Ray's dictionary while it was read.
-            found = look(node)
-        if found:
-            return found
-        for begun in node.monitors_begun:
-            if begun.done():
-                begun.result()  # Raises what `ray start` would have raised.
+            processes = find_dead(node)
+        if processes:
+            return processes
+        for monitor in node.monitors_begun:
+            if monitor.done():
+                monitor.result()  # Raises what `ray start` would have raised.
         if (begin := next(each_second, None)) is not None:
             # Not in this thread: Ray asks the GCS first, which may just have died, and this thread
             # is the one that notices and ends the head.
             node.monitors_begun.append(_in_thread(partial(start, node, begin)))
-        return found
+        return processes
 
     node_type.monitors_begun = []
     node_type.start_monitor = node_type.start_log_monitor = lambda node: None
@@ -184,18 +184,18 @@ def _in_thread(start: Callable[[], Any], *, stays: bool = True) -> Future[Any]:
 
     Ray asks for that (PR_SET_PDEATHSIG), so that none of them outlives its head.
     """
-    done: Future[Any] = Future()
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            done.set_result(start())
+            future.set_result(start())
         except BaseException as error:
-            done.set_exception(error)
+            future.set_exception(error)
         if stays:
             threading.Event().wait()
 
     threading.Thread(target=run, name="llmops-start", daemon=True).start()
-    return done
+    return future
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ _STOP_S = 60.0
 
 
 def look(record: HeadRecord, folder: ClusterFolder, *, wait_s: float = _PATIENCE_S) -> ClusterInfo:
-    """Processes first, then what a submission needs, which gets `wait_s` to answer.
+    """Check the processes, then what a submission needs, which gets `wait_s` to answer.
 
     On a busy machine it gets up to four times as long.
     """
@@ -67,20 +67,20 @@ def _ask(record: HeadRecord, folder: ClusterFolder, *, patience_s: float) -> Clu
     connection = Connection(dashboard_url=record.dashboard_url, token=_token(folder))
     with Dashboard(connection) as dashboard:
         while True:
-            ours = dashboard.session_name() == record.session_name
-            usage = dashboard.usage(ready_s=record.ready_s) if ours else Usage()
-            lacks = _lacks(record, usage, answers=ours)
-            if not lacks:
+            is_same_session = dashboard.session_name() == record.session_name
+            usage = dashboard.usage(ready_s=record.ready_s) if is_same_session else Usage()
+            missing = _missing_part(record, usage, answers=is_same_session)
+            if not missing:
                 return _ready(record, usage)
             # A part that died takes the head with it, about a second later.
             if head_process(record) is None:
                 return _dead(record, folder)
             if time.monotonic() > deadline:
-                return _silent(record, usage, lacks=lacks, patience_s=patience_s)
+                return _silent(record, usage, missing=missing, patience_s=patience_s)
             time.sleep(0.2)
 
 
-def _lacks(record: HeadRecord, usage: Usage, *, answers: bool) -> str:
+def _missing_part(record: HeadRecord, usage: Usage, *, answers: bool) -> str:
     if not answers:
         return f"the dashboard {record.dashboard_url} does not answer"
     if not usage.num_nodes:
@@ -119,10 +119,10 @@ def _ready(record: HeadRecord, usage: Usage) -> ClusterInfo:
     return _info(record, ClusterState.READY, message=message, remedy=remedy, usage=usage)
 
 
-def _silent(record: HeadRecord, usage: Usage, *, lacks: str, patience_s: float) -> ClusterInfo:
+def _silent(record: HeadRecord, usage: Usage, *, missing: str, patience_s: float) -> ClusterInfo:
     """Report a head that is alive but takes no work: some may continue in it, so it is not dead."""
     busy = busy_words()
-    message = f"{lacks} (asked for {patience_s:.0f} s); the head is running (pid {record.pid})"
+    message = f"{missing} (asked for {patience_s:.0f} s); the head is running (pid {record.pid})"
     return _info(
         record,
         ClusterState.STARTING,
@@ -135,15 +135,15 @@ def _silent(record: HeadRecord, usage: Usage, *, lacks: str, patience_s: float) 
 
 def _dead(record: HeadRecord, folder: ClusterFolder) -> ClusterInfo:
     if record.is_elsewhere:
-        why = f"was started on host {record.host} and cannot be seen from here"
+        reason = f"was started on host {record.host} and cannot be seen from here"
     elif part := exited_part(record, folder):
-        why = f"died: {part}"
+        reason = f"died: {part}"
     else:
-        why = f"died: its head (pid {record.pid}) is gone"
+        reason = f"died: its head (pid {record.pid}) is gone"
     return _info(
         record,
         ClusterState.DEAD,
-        message=f"Cluster {record.name!r} {why}",
+        message=f"Cluster {record.name!r} {reason}",
         remedy=f"`llmops resume {record.name}` starts a new one",
     ).model_copy(update={"log_tail": log_tail(record, folder)})
 
@@ -181,7 +181,7 @@ def _token(folder: ClusterFolder) -> str | None:
         return None
 
 
-# --- How a local head's fork server is: warm, starting, off, or cold and why ---
+# --- State of a local head's fork server ---
 
 
 _ANSWER_S = 0.5
@@ -217,19 +217,26 @@ def warm_status(record: HeadRecord) -> WarmStatus:
     return WarmStatus(
         warm="warm" if answer else _why_not(folder),
         warm_modules=len(report["modules"]) if "modules" in report else None,
-        warm_missing=tuple(f"{name} ({why})" for name, why in report.get("missing", {}).items()),
+        warm_missing=tuple(
+            f"{name} ({reason})" for name, reason in report.get("missing", {}).items()
+        ),
         warm_forked=answer.get("forked") if answer else None,
         warm_cold_starts=len(cold),
         warm_cold_reason=str(cold[-1].get("reason", "")) if cold else "",
-        warm_kept=_kept(answer or {}) if settings.get("keep", True) else (),
+        warm_kept=_cached_models(answer or {}) if settings.get("keep", True) else (),
     )
 
 
-def _kept(answer: dict[str, Any]) -> tuple[KeptInfo, ...]:
+def _cached_models(answer: dict[str, Any]) -> tuple[KeptInfo, ...]:
     """Return the models on the disk, then the tokenizers in the server's memory."""
     models = (
-        KeptInfo(model=one.model, dtype=one.dtype, num_bytes=one.num_bytes, used_s=one.used_s)
-        for one in KeptModels(cache()).all()
+        KeptInfo(
+            model=kept_model.model,
+            dtype=kept_model.dtype,
+            num_bytes=kept_model.num_bytes,
+            used_s=kept_model.used_s,
+        )
+        for kept_model in KeptModels(cache()).all()
     )
     tokenizers = (
         KeptInfo(model=model, dtype="tokenizer", num_bytes=num_bytes, used_s=used_s)
@@ -259,7 +266,7 @@ def _last_death(folder: WarmFolder) -> str:
     return str(ends[-1].get("reason", "")) if ends else ""
 
 
-# --- The compilation that a local head starts in the background, in words ---
+# --- Compilation in the background ---
 
 
 def announcement(warm: dict[str, Any]) -> str:

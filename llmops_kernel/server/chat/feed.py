@@ -63,7 +63,7 @@ def _sides(turn: Turn) -> list[ChatSide]:
         ChatSide(
             name=side.name,
             model=side.model.id,
-            messages=[ChatMessage(**one.model_dump()) for one in side.messages],
+            messages=[ChatMessage(**message.model_dump()) for message in side.messages],
             **{name: getattr(answer, name) for name in fields},
         )
         for side, answer in zip(turn.config.models, turn.answers, strict=True)

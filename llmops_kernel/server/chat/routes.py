@@ -20,7 +20,7 @@ class ChatHandler(LLMOpsHandler):
 
     @protected
     async def post(self, run_id: str) -> None:
-        """The operation's result has the id of the turn; topic `chat/<id>` then has the answers."""
+        """Start a turn. The result has its id; topic `chat/<id>` then has the answers."""
         body, manager = self.body(ChatBody), self.manager
         started = await self.ask(start, manager.operations, manager.backend, run_id, body)
         self.reply(started, status=202)

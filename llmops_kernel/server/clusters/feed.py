@@ -31,19 +31,19 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class _Known:
+class _ClusterEntry:
     provider: ClusterProvider
     info: ClusterInfo | None = None
     checked_s: float | None = None
     error: LLMOpsError | None = None
     asked_s: float = 0.0
     asking: Future[ClusterInfo] | None = None
-    again: bool = field(default=False)
+    is_stale: bool = field(default=False)
     """Whether it changed while it was being asked."""
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there is nothing to show of it: neither a state nor an error."""
+        """Return whether there is nothing to show of it: neither a state nor an error."""
         return self.info is None and self.error is None
 
 
@@ -65,7 +65,7 @@ class ClustersFeed:
         self._operations = operations
         self._providers = providers
         self._patience_s = patience_s
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ClusterEntry] = {}
         self._running: list[OperationInfo] = []
         self._rows: list[ClusterRow] = []
         self._version = 0
@@ -78,9 +78,11 @@ class ClustersFeed:
         error = self._find()
         self._ask(began_s, changed=self._look_at_operations())
         self._fill()
-        asking = [known.asking for known in self._known.values() if known.asking is not None]
-        lacks = any(known.is_unknown for known in self._known.values())
-        wait(asking, timeout=self._patience_s if lacks else min(self._patience_s, PATIENCE_S))
+        asking = [entry.asking for entry in self._known.values() if entry.asking is not None]
+        is_incomplete = any(entry.is_unknown for entry in self._known.values())
+        wait(
+            asking, timeout=self._patience_s if is_incomplete else min(self._patience_s, PATIENCE_S)
+        )
         self._collect()
         self._show(self._compose(time.time()))
         if error is not None:
@@ -101,7 +103,7 @@ class ClustersFeed:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _find(self) -> LLMOpsError | None:
-        """Which clusters there are; those of a provider in trouble stay."""
+        """Find the clusters; those of a provider in trouble stay."""
         present: dict[str, ClusterProvider] = {}
         error: LLMOpsError | None = None
         for provider in self._providers():
@@ -116,24 +118,24 @@ class ClustersFeed:
         for name in self._known.keys() - present.keys():
             del self._known[name]
         for name, provider in present.items():
-            self._known.setdefault(name, _Known(provider)).provider = provider
+            self._known.setdefault(name, _ClusterEntry(provider)).provider = provider
         return error
 
     def _look_at_operations(self) -> set[str]:
-        """Names of clusters of which an operation began or ended since the last look."""
+        """Return the clusters of which an operation began or ended since the last look."""
         before = {(info.what, info.id) for info in self._running}
         self._running = [info for kind in KINDS for info in self._operations.running(kind)]
         now = {(info.what, info.id) for info in self._running}
         return {name for name, _ in before ^ now}
 
     def _ask(self, now_s: float, *, changed: set[str]) -> None:
-        for name, known in self._known.items():
-            known.again |= name in changed
+        for name, entry in self._known.items():
+            entry.is_stale |= name in changed
             # Progress lines wake the feed often; that is no reason to ask Ray as often.
-            if known.asking is None and (known.again or now_s - known.asked_s >= _MIN_PERIOD_S):
-                known.again = False
-                known.asked_s = now_s
-                known.asking = self._threads.submit(known.provider.get, name)
+            if entry.asking is None and (entry.is_stale or now_s - entry.asked_s >= _MIN_PERIOD_S):
+                entry.is_stale = False
+                entry.asked_s = now_s
+                entry.asking = self._threads.submit(entry.provider.get, name)
 
     def _fill(self) -> None:
         """Take clusters that wait for a thread from their provider's list, if there are many.
@@ -143,37 +145,41 @@ class ClustersFeed:
         """
         if len(self._known) <= _THREADS:
             return
-        new = {name: known for name, known in self._known.items() if known.is_unknown}
-        for provider in {id(known.provider): known.provider for known in new.values()}.values():
+        new = {name: entry for name, entry in self._known.items() if entry.is_unknown}
+        for provider in {id(entry.provider): entry.provider for entry in new.values()}.values():
             try:
-                listed = {info.name: info for info in provider.list()}
+                infos = {info.name: info for info in provider.list()}
             except LLMOpsError:
                 continue  # Each of them says why, once it is asked.
-            for name, known in new.items():
-                if known.provider is provider:
-                    known.info = listed.get(name)
+            for name, entry in new.items():
+                if entry.provider is provider:
+                    entry.info = infos.get(name)
 
     def _collect(self) -> None:
-        for name, known in list(self._known.items()):
-            if known.asking is None or not known.asking.done():
+        for name, entry in list(self._known.items()):
+            if entry.asking is None or not entry.asking.done():
                 continue
-            answer, known.asking = known.asking, None
+            answer, entry.asking = entry.asking, None
             try:
-                known.info, known.error = answer.result(), None
-                known.checked_s = time.time()
+                entry.info, entry.error = answer.result(), None
+                entry.checked_s = time.time()
             except ClusterNotFoundError:
                 del self._known[name]
             except LLMOpsError as error:
-                known.error = error
+                entry.error = error
             except Exception as error:
                 # A provider's bug must not hide the other clusters.
                 _LOG.exception("cluster %s", name)
-                known.error = LLMOpsError(repr(error), remedy="see the Jupyter server's log")
+                entry.error = LLMOpsError(repr(error), remedy="see the Jupyter server's log")
 
     def _compose(self, now_s: float) -> list[ClusterRow]:
-        doing = {info.what: info for info in self._running}
-        rows = [_row(name, known, doing.get(name), now_s) for name, known in self._known.items()]
-        rows += [_coming(info) for name, info in doing.items() if _is_new(info, self._known)]
+        operations = {info.what: info for info in self._running}
+        rows = [
+            _row(name, entry, operations.get(name), now_s) for name, entry in self._known.items()
+        ]
+        rows += [
+            _starting_row(info) for name, info in operations.items() if _is_new(info, self._known)
+        ]
         return sorted(rows, key=lambda row: row.name)
 
     def _show(self, rows: list[ClusterRow]) -> None:
@@ -188,44 +194,46 @@ def _reported(rows: list[ClusterRow]) -> list[Json]:
     return [row.model_dump(exclude={"info": {"idle_s"}, "checked_s": True}) for row in rows]
 
 
-def _row(name: str, known: _Known, doing: OperationInfo | None, now_s: float) -> ClusterRow:
-    info, error = known.info, known.error
-    is_slow = known.asking is not None and now_s - known.asked_s > _SLOW_S
+def _row(
+    name: str, entry: _ClusterEntry, operation: OperationInfo | None, now_s: float
+) -> ClusterRow:
+    info, error = entry.info, entry.error
+    is_slow = entry.asking is not None and now_s - entry.asked_s > _SLOW_S
     stale = error.message if error else "It has not answered yet" if is_slow else ""
     idle_since_s = None
-    if info is not None and info.idle_s is not None and known.checked_s is not None:
+    if info is not None and info.idle_s is not None and entry.checked_s is not None:
         # Whole seconds: the same moment, measured twice, must be the same number.
-        idle_since_s = float(round(known.checked_s - info.idle_s))
+        idle_since_s = float(round(entry.checked_s - info.idle_s))
     return ClusterRow(
         name=name,
-        provider=known.provider.name,
+        provider=entry.provider.name,
         info=info,
         stale=stale,
         remedy=error.remedy if error else "",
-        checked_s=known.checked_s,
+        checked_s=entry.checked_s,
         idle_since_s=idle_since_s,
-        **_operation(doing),
+        **_operation(operation),
     )
 
 
-def _is_new(info: OperationInfo, known: dict[str, _Known]) -> bool:
-    return info.kind == "up" and info.what not in known
+def _is_new(info: OperationInfo, entries: dict[str, _ClusterEntry]) -> bool:
+    return info.kind == "up" and info.what not in entries
 
 
-def _coming(doing: OperationInfo) -> ClusterRow:
+def _starting_row(operation: OperationInfo) -> ClusterRow:
     """Return the row of a cluster that is being started and has no record yet."""
-    info = ClusterInfo(name=doing.what, provider="", state=ClusterState.STARTING)
+    info = ClusterInfo(name=operation.what, provider="", state=ClusterState.STARTING)
     return ClusterRow(
-        name=doing.what,
+        name=operation.what,
         provider="",
         info=info,
-        checked_s=doing.started_s,
-        **_operation(doing),
+        checked_s=operation.started_s,
+        **_operation(operation),
     )
 
 
-def _operation(doing: OperationInfo | None) -> dict[str, str]:
-    if doing is None:
+def _operation(operation: OperationInfo | None) -> dict[str, str]:
+    if operation is None:
         return {}
-    progress = doing.lines[-1] if doing.lines else ""
-    return {"operation_id": doing.id, "doing": doing.kind, "progress": progress}
+    progress = operation.lines[-1] if operation.lines else ""
+    return {"operation_id": operation.id, "doing": operation.kind, "progress": progress}

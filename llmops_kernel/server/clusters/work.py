@@ -61,23 +61,23 @@ def list_templates(root: Path) -> list[TemplateInfo]:
 
     Shipped templates without a file of that name come last.
     """
-    found: dict[str, TemplateInfo] = {}
+    templates: dict[str, TemplateInfo] = {}
     for path in _files(root):
         name = _name_of(path)
-        if name not in found and path.stat().st_size <= _MAX_TEMPLATE_BYTES:
-            found[name] = _described(name, path, root)
+        if name not in templates and path.stat().st_size <= _MAX_TEMPLATE_BYTES:
+            templates[name] = _described(name, path, root)
     built_in = [
         TemplateInfo(name=name, text=cluster_template(name=name))
         for name in BUILT_IN
-        if name not in found
+        if name not in templates
     ]
     examples = [
         TemplateInfo(name=name, text=path.read_text(encoding="utf-8"))
         for name, path in shipped().items()
-        if name not in found
+        if name not in templates
     ]
-    in_order = sorted(found, key=lambda name: (name not in BUILT_IN, name))
-    return [*built_in, *(found[name] for name in in_order), *examples]
+    in_order = sorted(templates, key=lambda name: (name not in BUILT_IN, name))
+    return [*built_in, *(templates[name] for name in in_order), *examples]
 
 
 def read_template(body: UpBody, root: Path) -> tuple[AnyTemplate, Path | None]:
@@ -128,8 +128,8 @@ def _work(
         cluster = clusters.find(name, backend=backend)
         if action in (ClusterAction.DELETE, ClusterAction.SUSPEND):
             report("Stopping its processes")
-            way: Way = "delete" if action is ClusterAction.DELETE else "suspend"
-            clusters.stop(cluster, way, force=force)
+            method: Way = "delete" if action is ClusterAction.DELETE else "suspend"
+            clusters.stop(cluster, method, force=force)
             return {} if action is ClusterAction.DELETE else _outcome(cluster.info)
         if action is ClusterAction.RESUME:
             info = clusters.resume(cluster, wait=False, force=force, progress=report)
@@ -175,26 +175,26 @@ def _named(name: str, root: Path) -> Path | None:
         return None
     if name in shipped():
         return shipped()[name]
-    known = ", ".join(sorted({*BUILT_IN, *shipped(), *map(_name_of, _files(root))}))
+    names = ", ".join(sorted({*BUILT_IN, *shipped(), *map(_name_of, _files(root))}))
     raise RequestError(
-        f"No cluster template has the name {name!r}; known: {known}",
+        f"No cluster template has the name {name!r}; known: {names}",
         remedy=f"write {FOLDER}/NAME.yaml below the Jupyter root folder, or use 'local'",
         status=404,
     )
 
 
 def _described(name: str, path: Path, root: Path) -> TemplateInfo:
-    shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
+    shown_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         load_cluster_template(path)
     except ConfigError as error:
         problems = tuple(trouble(error).problems)
-        return TemplateInfo(name=name, path=shown, text=text, problems=problems)
-    return TemplateInfo(name=name, path=shown, text=text)
+        return TemplateInfo(name=name, path=shown_path, text=text, problems=problems)
+    return TemplateInfo(name=name, path=shown_path, text=text)
 
 
-# --- Routes of clusters and their templates. Handlers parse, call and answer ---
+# --- Routes of clusters and their templates ---
 
 
 class ClusterRequest(LLMOpsHandler):
@@ -255,20 +255,20 @@ class PreviewHandler(ClusterRequest):
 class ActionHandler(LLMOpsHandler):
     @protected
     async def post(self, name: str, action: str) -> None:
-        wanted = _action(action)
-        if wanted is ClusterAction.DELETE:
+        requested = _action(action)
+        if requested is ClusterAction.DELETE:
             raise RequestError("A cluster is deleted by DELETE, not POST", status=405)
-        numbers = self.body(ScaleBody) if wanted is ClusterAction.SCALE else None
+        numbers = self.body(ScaleBody) if requested is ClusterAction.SCALE else None
         if numbers is None:
             self.body(EmptyBody)
         elif numbers.is_empty:
             raise RequestError("give num_cpus, num_gpus or workers", status=422)
-        await self.ask(refuse_now, self.manager.backend, name, wanted)
+        await self.ask(refuse_now, self.manager.backend, name, requested)
         started = start_action(
             self.manager.operations,
             self.manager.backend,
             name,
-            wanted,
+            requested,
             numbers=numbers,
             force=_forced(self),
         )
@@ -291,8 +291,8 @@ def _action(text: str) -> ClusterAction:
     try:
         return ClusterAction(text)
     except ValueError:
-        known = ", ".join(ClusterAction)
-        raise RequestError(f"There is no action {text!r}; known: {known}", status=422) from None
+        names = ", ".join(ClusterAction)
+        raise RequestError(f"There is no action {text!r}; known: {names}", status=422) from None
 
 
 ROUTES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.configs.looking import LookHandler
+from llmops_kernel.server.configs.inspection import InspectionHandler
 from llmops_kernel.server.wire.configs import ConfigTarget
 from llmops_kernel.server.wire.data import (
     ConfigData,
@@ -23,7 +23,7 @@ from llmops_kernel.views.data_preview.text import lines, row_head, shown_report,
 _MOST_TOKENS = 8000
 
 
-class _PreviewHandler(LookHandler):
+class _PreviewHandler(InspectionHandler):
     """Looks at data in a process of its own, with a limit of time."""
 
     async def job(self, body: ConfigTarget) -> service.PreviewJob:
@@ -39,8 +39,8 @@ class DataHandler(_PreviewHandler):
         body = self.body(DataBody)
         job = await self.job(body)
         job = job.model_copy(update={"max_rows": body.rows, "side": body.side})
-        found = await self.look(body, lambda stop: service.preview(job, stop=stop))
-        self.reply(_data(found))
+        preview = await self.inspect(body, lambda stop: service.preview(job, stop=stop))
+        self.reply(_data(preview))
 
 
 class DataRowHandler(_PreviewHandler):
@@ -49,30 +49,30 @@ class DataRowHandler(_PreviewHandler):
         body = self.body(DataRowBody)
         job = await self.job(body)
         job = job.model_copy(update={"side": body.side})
-        found = await self.look(
+        preview = await self.inspect(
             body,
             lambda stop: service.preview_row(job, body.row, max_tokens=_MOST_TOKENS, stop=stop),
         )
-        self.reply(_row(found))
+        self.reply(_row(preview))
 
 
-def _data(found: service.DataPreview) -> ConfigData:
-    report = shown_report(found)
+def _data(preview: service.DataPreview) -> ConfigData:
+    report = shown_report(preview)
     return ConfigData(
-        side=found.side,
-        has_eval=found.eval is not None,
-        facts=[DataFact(label=f.label, text=f.text, level=f.level) for f in facts(found)],
+        side=preview.side,
+        has_eval=preview.eval is not None,
+        facts=[DataFact(label=f.label, text=f.text, level=f.level) for f in facts(preview)],
         lengths=f"{report.num_rows:,} rows of {report.source}",
         bins=[
             DataBin(
-                label=one.label,
-                rows=None if one.bin is None else one.bin.rows,
-                is_beyond=one.is_beyond,
+                label=line.label,
+                rows=None if line.bin is None else line.bin.rows,
+                is_beyond=line.is_beyond,
             )
-            for one in lines(report.lengths, found.max_length)
+            for line in lines(report.lengths, preview.max_length)
         ],
-        rows=[_row(row) for row in found.rows],
-        took_s=found.took_s,
+        rows=[_row(row) for row in preview.rows],
+        took_s=preview.took_s,
     )
 
 

@@ -12,7 +12,7 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.kinds.files import file_kind_named, file_kinds
 from llmops_kernel.kinds.registry import is_registered
 from llmops_kernel.server.base import protected
-from llmops_kernel.server.configs.looking import TIMEOUT_S, LookHandler
+from llmops_kernel.server.configs.inspection import TIMEOUT_S, InspectionHandler
 from llmops_kernel.server.configs.target import ConfigHandler
 from llmops_kernel.server.wire.configs import (
     CheckBody,
@@ -25,7 +25,7 @@ from llmops_kernel.server.wire.configs import (
     CursorBody,
     RenderBody,
 )
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 
 
 class KindsHandler(ConfigHandler):
@@ -48,29 +48,29 @@ class TemplateHandler(ConfigHandler):
         self.reply(ConfigText(text=text))
 
 
-class CheckHandler(LookHandler):
+class CheckHandler(InspectionHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CheckBody)
         kind, folder = self.kind(body), await self.run(self.folder, body)
-        found = await self.run(_examined, kind, body, folder)
-        config, closely = found.config, Closely()
+        examined = await self.run(_examined, kind, body, folder)
+        config, closely = examined.config, CloseCheck()
         if body.closely and config is not None:
             workspace = folder or Path(self.manager.root_dir)
-            closely = await self.look(
+            closely = await self.inspect(
                 body,
-                lambda stop: look_closely(
-                    config, workspace, known=found.problems, timeout_s=TIMEOUT_S, stop=stop
+                lambda stop: check_closely(
+                    config, workspace, problems=examined.problems, timeout_s=TIMEOUT_S, stop=stop
                 ),
             )
-        self.reply(await self.run(_checked, kind, found, closely))
+        self.reply(await self.run(_checked, kind, examined, closely))
 
 
 class CompleteHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CursorBody)
-        found = await self.run(
+        items = await self.run(
             assist.complete,
             self.kind(body),
             body.text,
@@ -78,17 +78,17 @@ class CompleteHandler(ConfigHandler):
             column=body.column,
             folder=await self.run(self.folder, body),
         )
-        self.reply([ConfigCompletion(**asdict(item)) for item in found])
+        self.reply([ConfigCompletion(**asdict(item)) for item in items])
 
 
 class HoverHandler(ConfigHandler):
     @protected
     async def post(self) -> None:
         body = self.body(CursorBody)
-        found = await self.run(
+        hover = await self.run(
             assist.hover, self.kind(body), body.text, line=body.line, column=body.column
         )
-        self.reply(None if found is None else ConfigHover(**asdict(found)))
+        self.reply(None if hover is None else ConfigHover(**asdict(hover)))
 
 
 class RenderHandler(ConfigHandler):
@@ -120,17 +120,17 @@ def _examined(kind: Kind, body: CheckBody, folder: Path | None) -> Examined:
     )
 
 
-def _checked(kind: Kind, found: Examined, closely: Closely) -> ConfigCheck:
-    diagnostics = assist.located([*found.problems, *closely.problems], found.document)
-    advice = [*found.warnings, *closely.warnings]
-    warnings = assist.located(advice, found.document, severity="warning")
-    valid = found.config is not None and not diagnostics
+def _checked(kind: Kind, examined: Examined, closely: CloseCheck) -> ConfigCheck:
+    diagnostics = assist.located([*examined.problems, *closely.problems], examined.document)
+    advice = [*examined.warnings, *closely.warnings]
+    warnings = assist.located(advice, examined.document, severity="warning")
+    valid = examined.config is not None and not diagnostics
     return ConfigCheck(
         kind=kind.name,
         valid=valid,
-        effect=kind.effect(found.config) if valid else [],
-        name=getattr(found.config, "name", None),
-        values=found.values,
+        effect=kind.effect(examined.config) if valid else [],
+        name=getattr(examined.config, "name", None),
+        values=examined.values,
         diagnostics=[ConfigDiagnostic(**asdict(item)) for item in diagnostics],
         warnings=[ConfigDiagnostic(**asdict(item)) for item in warnings],
         checked=closely.notes,

@@ -1,4 +1,4 @@
-"""What a request about a config names: its kind, and the folder of its paths."""
+"""Target of a request about a config: its kind, and the folder of its paths."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class ConfigHandler(LLMOpsHandler):
     def kind(self, body: ConfigTarget) -> Kind:
         if body.kind is not None:
             return file_kind_named(body.kind)
-        found = file_kind_of(body.path) if body.path is not None else None
-        if found is None:
+        file_kind = file_kind_of(body.path) if body.path is not None else None
+        if file_kind is None:
             globs = ", ".join(glob for kind in file_kinds().values() for glob in kind.globs[:1])
             raise RequestError(
-                f"{body.path or 'This text'} is no config that is known here",
+                f"{body.path or 'This text'} is not a known config file",
                 remedy=f"name its kind, or name the file as one of {globs}, or below {FOLDER}/",
                 status=422,
             )
-        return found
+        return file_kind
 
     def folder(self, body: ConfigTarget) -> Path | None:
         """Return the folder that the config's relative paths start from."""

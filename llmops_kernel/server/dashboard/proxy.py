@@ -47,9 +47,9 @@ class DashboardHandler(RelayHandler):
         if relay is None:
             return
         # Waiting here is what holds a sender back that is faster than Ray.
-        put = asyncio.ensure_future(self._body.put(chunk))
-        await asyncio.wait({put, relay}, return_when=asyncio.FIRST_COMPLETED)
-        put.cancel()
+        putting = asyncio.ensure_future(self._body.put(chunk))
+        await asyncio.wait({putting, relay}, return_when=asyncio.FIRST_COMPLETED)
+        putting.cancel()
 
     @protected
     async def get(self, cluster: str, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What passes between a browser and a Ray Dashboard: paths, headers, redirects. Pure."""
+"""Rules of the proxy to a Ray Dashboard: paths, headers, redirects. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TO_BROWSER = (
 DATA_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 )
-"""Of all that a cluster answers: also as a page in a tab of its own it runs no script."""
+"""Policy of every answer of a cluster: even as a page in its own tab it runs no script."""
 _TEXT = "text/plain; charset=utf-8"
 # A drawing is Ray's flame graph; below the policy above its scripts do not run.
 _TYPES = {
@@ -59,7 +59,7 @@ class ProxyRefusal(LLMOpsError):
 
 
 def target_path(path: str, query: str) -> str:
-    """Path and query for Ray. `path` is as it came, still encoded, relative to the dashboard.
+    """Return path and query for Ray. `path` is still encoded, relative to the dashboard.
 
     Raises ProxyRefusal for whatever could mean another path than it seems to.
     """
@@ -75,22 +75,22 @@ def target_path(path: str, query: str) -> str:
     # A URL has them encoded: as they are they cannot be passed on.
     is_raw = any(not "!" <= char <= "~" or char == "#" for char in path + query)
     if (path and is_odd) or is_raw:
-        raise ProxyRefusal(f"{path!r} is no path of the Ray Dashboard")
+        raise ProxyRefusal(f"{path!r} is not a path of the Ray Dashboard")
     _refuse_closed(decoded)
-    kept = [pair for pair in query.split("&") if pair and _name(pair) not in _NOT_FOR_RAY]
-    return f"/{path}?{'&'.join(kept)}" if kept else f"/{path}"
+    pairs = [pair for pair in query.split("&") if pair and _name(pair) not in _NOT_FOR_RAY]
+    return f"/{path}?{'&'.join(pairs)}" if pairs else f"/{path}"
 
 
 def request_headers(
-    incoming: Mapping[str, str], own: Mapping[str, str], *, method: str
+    incoming: Mapping[str, str], extra_headers: Mapping[str, str], *, method: str
 ) -> dict[str, str]:
-    """Return only the headers that Ray needs, and `own` for access to it."""
+    """Return only the headers that Ray needs, and `extra_headers` for access to it."""
     is_safe = method in SAFE_METHODS
     names = _TO_RAY if is_safe else (*_TO_RAY, *_TO_RAY_WITH_BODY)
-    passed = {name: incoming[name] for name in names if name in incoming}
+    headers = {name: incoming[name] for name in names if name in incoming}
     # httpx would else ask for encodings of its own, which the browser may not know.
-    passed.setdefault("Accept-Encoding", "identity")
-    return {**passed, "User-Agent": _BROWSER_AGENT if is_safe else _CLIENT_AGENT, **own}
+    headers.setdefault("Accept-Encoding", "identity")
+    return {**headers, "User-Agent": _BROWSER_AGENT if is_safe else _CLIENT_AGENT, **extra_headers}
 
 
 def response_headers(
@@ -119,28 +119,28 @@ def _own_location(location: str, *, url: str, base: str, prefix: str) -> str:
     """Return the address of a redirect; empty for any other target."""
     if not location or any(ord(char) < 32 or char == "\\" for char in location):
         return ""
-    found, home = urlsplit(urljoin(url, location)), urlsplit(base)
+    target, home = urlsplit(urljoin(url, location)), urlsplit(base)
     root = home.path.rstrip("/") + "/"
-    if (found.scheme, found.netloc) != (home.scheme, home.netloc) or not found.path.startswith(
+    if (target.scheme, target.netloc) != (home.scheme, home.netloc) or not target.path.startswith(
         root
     ):
         return ""
-    rest = found.path.removeprefix(root).lstrip("/")
+    rest = target.path.removeprefix(root).lstrip("/")
     try:
         # A browser takes `%2e%2e` for `..`, which would lead out of `prefix`.
         target_path(rest, "")
     except ProxyRefusal:
         return ""
-    query = f"?{found.query}" if found.query else ""
-    fragment = f"#{found.fragment}" if found.fragment else ""
+    query = f"?{target.query}" if target.query else ""
+    fragment = f"#{target.fragment}" if target.fragment else ""
     return f"{prefix}{rest}{query}{fragment}"
 
 
 def _refuse_closed(decoded: str) -> None:
-    for closed, why in _CLOSED.items():
+    for closed, reason in _CLOSED.items():
         if f"{decoded}/".startswith(f"{closed}/"):
             raise ProxyRefusal(
-                why,
+                reason,
                 remedy="the log of a run is in its own panel, and `llmops logs RUN` prints it",
                 status=501,
             )

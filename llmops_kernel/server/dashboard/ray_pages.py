@@ -66,21 +66,21 @@ class RayPages:
         name = path or "index.html"
         root = _OURS if name == SHIM else self.folder.resolve()
         try:
-            found = (root / ("opaque.js" if name == SHIM else name)).resolve()
-            stat = found.stat()
+            file = (root / ("opaque.js" if name == SHIM else name)).resolve()
+            stat = file.stat()
         except (OSError, ValueError):  # Also of names that no file can have.
             return None
-        if not found.is_file() or not found.is_relative_to(root):
+        if not file.is_file() or not file.is_relative_to(root):
             return None
-        return _read(found, (stat.st_mtime_ns, stat.st_size), name == "index.html")
+        return _read(file, (stat.st_mtime_ns, stat.st_size), name == "index.html")
 
 
 def ray_pages(cluster: str, version: str) -> RayPages:
     """Return the installed pages of that version of Ray. Raises NoPagesError with the reason."""
     if not _VERSION.fullmatch(version):
         version = ""
-    named = f"Ray {version}" if version else "Ray of an unknown version"
-    why = f"Cluster {cluster!r} runs {named}"
+    ray_name = f"Ray {version}" if version else "Ray of an unknown version"
+    reason = f"Cluster {cluster!r} runs {ray_name}"
     remedy = f"pip install 'ray[default]=={version}' in that environment" if version else ""
     try:
         installed = importlib.metadata.version("ray")
@@ -89,13 +89,13 @@ def ray_pages(cluster: str, version: str) -> RayPages:
         installed, spec = "", None
     if not installed or spec is None or not spec.submodule_search_locations:
         raise NoPagesError(
-            f"{why}, and the environment of the Jupyter server has no Ray, whose dashboard pages"
+            f"{reason}, and the environment of the Jupyter server has no Ray, whose dashboard pages"
             f" would be shown here",
             remedy=remedy,
         )
     if installed != version:
         raise NoPagesError(
-            f"{why}, and the environment of the Jupyter server has Ray {installed}. Only pages"
+            f"{reason}, and the environment of the Jupyter server has Ray {installed}. Only pages"
             f" of the same version, installed beside Jupyter, are shown here",
             remedy=remedy,
         )

@@ -58,9 +58,9 @@ class RelayHandler(JupyterHandler):
         self.set_header("Referrer-Policy", "no-referrer")
 
     async def prepare(self, **kwargs: Any) -> None:
-        more = await super().prepare(**kwargs)
-        if more is not None:
-            await more
+        pending = await super().prepare(**kwargs)
+        if pending is not None:
+            await pending
         self._body: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_CHUNKS)
 
     def on_connection_close(self) -> None:
@@ -176,4 +176,4 @@ def _url(base: str, target: str) -> httpx.URL:
         raw_path = (url.raw_path.decode().rstrip("/") + target).encode("ascii")
         return url.copy_with(raw_path=raw_path)
     except (httpx.InvalidURL, UnicodeError):
-        raise ProxyRefusal(f"{target[:200]!r} is no path of the Ray Dashboard") from None
+        raise ProxyRefusal(f"{target[:200]!r} is not a path of the Ray Dashboard") from None

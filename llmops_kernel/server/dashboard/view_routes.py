@@ -27,7 +27,7 @@ _PAGE_POLICY: Final = (
     " style-src 'self' 'unsafe-inline'; font-src 'self' data:; img-src 'self' data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""Without `allow-same-origin`: the page has no origin, so no cookie and no part of Jupyter."""
+"""Without `allow-same-origin` the page has no origin, hence no cookie and no part of Jupyter."""
 
 
 class ViewBody(BaseModel):
@@ -81,7 +81,7 @@ class ViewsHandler(LLMOpsHandler):
 
 
 class PageHandler(RelayHandler):
-    """What a view may read. The request carries no login: the view's id is its permission."""
+    """Serves what a view may read. A request has no login: the view's id is its permission."""
 
     _view: View | None = None
 
@@ -113,7 +113,7 @@ class PageHandler(RelayHandler):
 
     @protected
     async def _expired(self) -> None:
-        """Of strangers it is not even said that there is no such view."""
+        """Raise 404, behind the login: strangers do not learn that there is no such view."""
         raise HTTPError(404, "This view of a Ray Dashboard has ended; reload the page")
 
     async def _send_file(self, view: View, path: str) -> None:
@@ -151,10 +151,10 @@ async def _ray_version(client: httpx.AsyncClient) -> str:
             if len(content) > _MOST_BYTES:
                 return ""
     try:
-        found = json.loads(content)
+        body = json.loads(content)
     except (ValueError, RecursionError):
         return ""
-    version = found.get("ray_version") if isinstance(found, dict) else None
+    version = body.get("ray_version") if isinstance(body, dict) else None
     return version if isinstance(version, str) else ""
 
 

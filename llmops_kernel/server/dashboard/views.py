@@ -56,6 +56,6 @@ class Views:
 
     def _forget(self) -> None:
         """Drop the views that have ended, and the one that ends first if there are too many."""
-        kept = [view for view in self._views.values() if view.ends_s > self._clock()]
-        kept.sort(key=lambda view: view.ends_s)
-        self._views = {view.id: view for view in kept[-(_MOST - 1) :]}
+        views = [view for view in self._views.values() if view.ends_s > self._clock()]
+        views.sort(key=lambda view: view.ends_s)
+        self._views = {view.id: view for view in views[-(_MOST - 1) :]}

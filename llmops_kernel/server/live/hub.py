@@ -14,7 +14,7 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.server.wire.common import Trouble, Wire, trouble
 from llmops_kernel.server.wire.live import LivePayloads, Nothing
 
-# --- The feeds that browsers can subscribe to: each is read once for all of them ---
+# --- Feeds, each read once for all of its subscribers ---
 
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ Cursor = Any
 
 @dataclass(frozen=True)
 class Frame:
-    """One message of a feed; with a payload it is sent in binary. Made by `frame`."""
+    """A message of a feed; with a payload it is sent in binary. Made by `frame`."""
 
     kind: str
     data: Json
@@ -60,7 +60,7 @@ class Feed(Protocol):
         """
 
     def close(self) -> None:
-        """Nobody is subscribed any more."""
+        """Release resources: nobody is subscribed any more."""
 
 
 LINGER_S = 15.0
@@ -73,7 +73,7 @@ Factory = Callable[[str], Feed]
 
 
 class Subscriber(Protocol):
-    """One browser tab's connection."""
+    """The connection of a browser tab."""
 
     @property
     def is_ready(self) -> bool:
@@ -83,7 +83,7 @@ class Subscriber(Protocol):
 
 
 @dataclass
-class _Seat:
+class _Subscription:
     have: Json
     cursor: Cursor = None
     reported: Trouble | None = None
@@ -98,24 +98,24 @@ class _Round:
 
 
 class _Channel:
-    """One feed with its subscribers."""
+    """A feed with its subscribers."""
 
-    def __init__(self, topic: str, *, make: Callable[[], Feed], executor: Executor) -> None:
+    def __init__(self, topic: str, *, factory: Callable[[], Feed], executor: Executor) -> None:
         self._topic = topic
-        self._make = make
+        self._make = factory
         self._executor = executor
         self._feed: Feed | None = None
-        self._seats: dict[Subscriber, _Seat] = {}
+        self._subscriptions: dict[Subscriber, _Subscription] = {}
         self._wake = asyncio.Event()
         self._empty_since_s: float | None = None
         self._wait_s = 0.0
 
     def join(self, subscriber: Subscriber, have: Json) -> None:
-        self._seats[subscriber] = _Seat(have)
+        self._subscriptions[subscriber] = _Subscription(have)
         self._wake.set()
 
     def leave(self, subscriber: Subscriber) -> None:
-        self._seats.pop(subscriber, None)
+        self._subscriptions.pop(subscriber, None)
 
     def wake(self) -> None:
         self._wake.set()
@@ -126,8 +126,12 @@ class _Channel:
         try:
             while self._is_wanted(loop.time()):
                 self._wake.clear()
-                if self._seats:
-                    ready = {s: seat for s, seat in self._seats.items() if s.is_ready}
+                if self._subscriptions:
+                    ready = {
+                        s: subscription
+                        for s, subscription in self._subscriptions.items()
+                        if s.is_ready
+                    }
                     reported = await loop.run_in_executor(self._executor, self._round, ready)
                     self._hand_out(reported)
                 await self._pause()
@@ -136,19 +140,19 @@ class _Channel:
                 self._executor.submit(self._feed.close)
 
     def _is_wanted(self, now_s: float) -> bool:
-        if self._seats:
+        if self._subscriptions:
             self._empty_since_s = None
         elif self._empty_since_s is None:
             self._empty_since_s = now_s
         return self._empty_since_s is None or now_s - self._empty_since_s < LINGER_S
 
-    def _round(self, ready: dict[Subscriber, _Seat]) -> _Round:
-        found = _Round()
-        found.trouble = self._guarded(self._look)
+    def _round(self, ready: dict[Subscriber, _Subscription]) -> _Round:
+        result = _Round()
+        result.trouble = self._guarded(self._look)
         if self._feed is not None:
-            news = partial(self._gather, self._feed, ready, found)
-            found.trouble = self._guarded(news) or found.trouble
-        return found
+            news = partial(self._gather, self._feed, ready, result)
+            result.trouble = self._guarded(news) or result.trouble
+        return result
 
     def _look(self) -> None:
         if self._feed is None:
@@ -156,10 +160,10 @@ class _Channel:
         self._feed.poll()
 
     @staticmethod
-    def _gather(feed: Feed, ready: dict[Subscriber, _Seat], found: _Round) -> None:
-        for subscriber, seat in ready.items():
-            frames, cursor = feed.news(seat.cursor, seat.have)
-            found.frames.append((subscriber, frames, cursor))
+    def _gather(feed: Feed, ready: dict[Subscriber, _Subscription], result: _Round) -> None:
+        for subscriber, subscription in ready.items():
+            frames, cursor = feed.news(subscription.cursor, subscription.have)
+            result.frames.append((subscriber, frames, cursor))
 
     def _guarded(self, work: Callable[[], None]) -> Trouble | None:
         try:
@@ -172,25 +176,25 @@ class _Channel:
             return Trouble(message=repr(error), remedy="see the log of the Jupyter server")
         return None
 
-    def _hand_out(self, found: _Round) -> None:
-        for subscriber, frames, cursor in found.frames:
-            seat = self._seats.get(subscriber)
-            if seat is None:
+    def _hand_out(self, result: _Round) -> None:
+        for subscriber, frames, cursor in result.frames:
+            subscription = self._subscriptions.get(subscriber)
+            if subscription is None:
                 continue  # It left meanwhile.
-            seat.cursor = cursor
+            subscription.cursor = cursor
             if frames:
                 subscriber.deliver(self._topic, frames)
-        for subscriber, seat in self._seats.items():
-            if seat.reported != found.trouble:
-                seat.reported = found.trouble
-                subscriber.deliver(self._topic, [_trouble_frame(found.trouble)])
+        for subscriber, subscription in self._subscriptions.items():
+            if subscription.reported != result.trouble:
+                subscription.reported = result.trouble
+                subscriber.deliver(self._topic, [_trouble_frame(result.trouble)])
         period_s = self._feed.period_s if self._feed is not None else 1.0
         self._wait_s = (
-            min(2 * max(self._wait_s, period_s), MAX_WAIT_S) if found.trouble else period_s
+            min(2 * max(self._wait_s, period_s), MAX_WAIT_S) if result.trouble else period_s
         )
 
     async def _pause(self) -> None:
-        wait_s = self._wait_s if self._seats else 1.0
+        wait_s = self._wait_s if self._subscriptions else 1.0
         try:
             await asyncio.wait_for(self._wake.wait(), wait_s)
         except TimeoutError:
@@ -222,12 +226,12 @@ class Hub:
 
         Raises KeyError for an unregistered topic.
         """
-        make = self._factory(topic)
-        if make is None:
+        factory = self._factory(topic)
+        if factory is None:
             raise KeyError(topic)
         self._loop = asyncio.get_running_loop()
         if topic not in self._channels:
-            channel = _Channel(topic, make=make, executor=self._executor)
+            channel = _Channel(topic, factory=factory, executor=self._executor)
             self._channels[topic] = channel
             self._tasks[topic] = self._loop.create_task(self._serve(topic, channel))
         self._channels[topic].join(subscriber, have)

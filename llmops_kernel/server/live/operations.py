@@ -56,7 +56,7 @@ class Operations:
             return self._known.get(operation_id)
 
     def list(self) -> list[OperationInfo]:
-        """Newest first."""
+        """Return the operations, newest first."""
         with self._lock:
             return list(reversed(self._known.values()))
 
@@ -66,13 +66,17 @@ class Operations:
     def since(self, version: int) -> tuple[_list[OperationInfo], int]:
         """Return the operations that changed after `version`, and the current version."""
         with self._lock:
-            changed = [self._known[key] for key, at in self._versions.items() if at > version]
+            changed = [
+                self._known[key]
+                for key, changed_at in self._versions.items()
+                if changed_at > version
+            ]
             return changed, self._version
 
     def _run(self, operation_id: str, work: Work) -> None:
         def report(line: str) -> None:
-            known = self._known[operation_id]
-            self._update(operation_id, lines=[*known.lines, line][-KEPT_LINES:])
+            operation = self._known[operation_id]
+            self._update(operation_id, lines=[*operation.lines, line][-KEPT_LINES:])
 
         try:
             result = work(report)
@@ -114,7 +118,7 @@ class OperationsFeed:
         self._operations = operations
 
     def poll(self) -> None:
-        """Nothing to look at: operations wake the hub themselves."""
+        """Do nothing: operations wake the hub themselves."""
 
     def news(self, cursor: Cursor, have: Json) -> tuple[list[Frame], Cursor]:
         changed, version = self._operations.since(cursor or 0)
@@ -124,4 +128,4 @@ class OperationsFeed:
         return [frame("operations", news)], version
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

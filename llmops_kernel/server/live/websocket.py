@@ -45,7 +45,7 @@ class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Set no headers: a websocket's answer carries none of Jupyter's."""
 
     def get_compression_options(self) -> None:
-        """None: figures hardly shrink, and each connection would hold a compressor."""
+        """Return None: figures hardly shrink, and each connection would hold a compressor."""
 
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
@@ -114,7 +114,7 @@ class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
 
 def _packed(seq: int, topic: str, message: Frame) -> bytes | str:
-    """JSON; with a payload: length of the JSON (uint32, little end first), JSON, payload."""
+    """Return JSON; with a payload: length of the JSON (uint32, little end first), JSON, payload."""
     header = LiveHeader(seq=seq, topic=topic, kind=message.kind, data=message.data)
     head = dict(header)
     if message.payload is None:

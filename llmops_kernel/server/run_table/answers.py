@@ -38,22 +38,22 @@ def query_of(body: RunTableQuery) -> Query:
 
 def answer(live: LiveTable, body: RunTableQuery) -> RunTableAnswer:
     """Return one window of the lines. Raises QueryError."""
-    live.look()
+    live.refresh()
     reading = live.table.is_reading  # Before the rows, which another thread may complete now.
-    found, listing = live.ask(query_of(body))
-    groups = grouped(found.rows, found.group) if found.group else []
+    selection, listing = live.ask(query_of(body))
+    groups = grouped(selection.rows, selection.group) if selection.group else []
     closed = frozenset(body.closed)
     scale = colour_scale(live, body, listing)
-    heads = [_head(group, found.group, closed) for group in groups]
-    every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else found.rows
+    heads = [_head(group, selection.group, closed) for group in groups]
+    every: Sequence[RunTableGroup | Row] = _lines(groups, heads) if groups else selection.rows
     # A group by name says the name already.
-    by_name = any(column.key == "name" for column in found.group)
+    by_name = any(column.key == "name" for column in selection.group)
     has_configs = not by_name and listing.naming.has_families
     window = every[body.first : body.first + body.count]
     return RunTableAnswer(
         version=live.table.version,
         total=len(live.table.rows if body.hidden else live.table.shown),
-        matched=len(found.rows),
+        matched=len(selection.rows),
         num_lines=len(every),
         first=body.first,
         lines=[_line(each, listing, scale, has_configs=has_configs) for each in window],
@@ -120,7 +120,7 @@ def run_of(row: Row, listing: Listing, scale: Scale | None, *, has_configs: bool
         tags=list(tags) if isinstance(tags, tuple) else [],
         colour=str(row.get("colour") or ""),
         tone=None if scale is None else scale.at(row),
-        cells=[cell(row, column, listing.words) for column in listing.columns],
+        cells=[cell(row, column, listing.distinctions) for column in listing.columns],
     )
 
 
@@ -132,21 +132,23 @@ MAX_RAYS = 1_000
 _NOT_DRAWN = frozenset({"run", "name", "title", "note", "tags", "reason", "differs", "created"})
 
 
-def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
+def parallel_coordinates(live: LiveTable, body: RunTableQuery) -> RunTableRays:
     """Return the matching runs as lines: what differs first, the figures last.
 
     Raises QueryError.
     """
-    live.look()
-    found, listing = live.ask(query_of(body))
-    scales = [scale_of(column, found.rows) for column in _axes(listing, chosen=bool(body.columns))]
+    live.refresh()
+    selection, listing = live.ask(query_of(body))
+    scales = [
+        scale_of(column, selection.rows) for column in _axes(listing, chosen=bool(body.columns))
+    ]
     scales = [scale for scale in scales if scale.values or scale.low is not None]
     if not body.columns:
         scales = [scale for scale in scales if not scale.is_constant]
     tone = colour_scale(live, body, listing) or next(
         (scale for scale in scales if scale.column.source == "figure"), None
     )
-    drawn = found.rows[:MAX_RAYS]
+    rows = selection.rows[:MAX_RAYS]
     return RunTableRays(
         axes=[_axis(scale) for scale in scales],
         rays=[
@@ -156,9 +158,9 @@ def rays(live: LiveTable, body: RunTableQuery) -> RunTableRays:
                 tone=None if tone is None else tone.at(row),
                 at=[scale.at(row) for scale in scales],
             )
-            for row in drawn
+            for row in rows
         ],
-        left_out=len(found.rows) - len(drawn),
+        left_out=len(selection.rows) - len(rows),
     )
 
 
@@ -168,8 +170,8 @@ def _axes(listing: Listing, *, chosen: bool) -> list[Column]:
         # Progress and state say nothing of a finished sweep.
         columns = [c for c in columns if c.source != "run"]
     config = [c for c in columns if c.source == "config"]
-    others = [c for c in columns if c.source != "config"]
-    return [*config, *others][:MAX_AXES]
+    rest = [c for c in columns if c.source != "config"]
+    return [*config, *rest][:MAX_AXES]
 
 
 def _axis(scale: Scale) -> RunTableAxis:

@@ -40,16 +40,18 @@ class LiveTable:
         self._answers: dict[Query, tuple[int, Selection, Listing]] = {}
         self._names: dict[tuple[int, frozenset[str]], Naming] = {}
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Bring the table up to date, or leave that to the thread which is doing it."""
-        self.table.look_unless_busy(self._news, self._rows.known_ids())
+        self.table.refresh_unless_busy(self._news, self._rows.known_ids())
         if self.table.is_reading:
             self._read_on()
 
     def warm(self) -> None:
         """Load what the index has kept, in the background: the table then opens at once."""
         if self.table.version == 0:
-            threading.Thread(target=self._quiet_look, name="llmops-run-table", daemon=True).start()
+            threading.Thread(
+                target=self._refresh_quietly, name="llmops-run-table", daemon=True
+            ).start()
 
     def _read_on(self) -> None:
         """Read in the background what no index has: thousands of journals take a minute."""
@@ -63,41 +65,44 @@ class LiveTable:
 
     def read_all(self) -> None:
         """Read what no index has, then return: a file must not miss runs."""
-        self.look()
+        self.refresh()
         self._read_all()
 
     def _read_all(self) -> None:
         while self.table.is_reading:
             before = len(self.table.rows)
-            self._quiet_look(check_s=_READ_S)
+            self._refresh_quietly(check_s=_READ_S)
             if len(self.table.rows) == before:
                 return  # What is left cannot be read.
             time.sleep(_REST_S)
 
-    def _quiet_look(self, check_s: float = 0.0) -> None:
+    def _refresh_quietly(self, check_s: float = 0.0) -> None:
         with suppress(StoreError):  # The next request reports it.
-            self.table.look(check_s=check_s, followed=self._rows.known_ids())
+            self.table.refresh(check_s=check_s, followed=self._rows.known_ids())
 
     def ask(self, query: Query) -> tuple[Selection, Listing]:
         """Return the runs that match, from the last look. Raises QueryError."""
         version = self.table.version
         with self._lock:
-            kept = self._answers.get(query)
-        if kept is not None and kept[0] == version:
-            return kept[1:]
+            cached = self._answers.get(query)
+        if cached is not None and cached[0] == version:
+            return cached[1:]
         names = self.table.names_version
-        found = self.table.select(query)
-        naming, here = self._naming(names, self.table.rows), self._naming(names, found.rows)
-        listing = Listing(found.rows, self.table.catalogue, naming, here, found.columns)
-        _keep(self._answers, query, (version, found, listing), lock=self._lock)
-        return found, listing
+        selection = self.table.select(query)
+        naming = self._naming(names, self.table.rows)
+        row_naming = self._naming(names, selection.rows)
+        listing = Listing(
+            selection.rows, self.table.catalogue, naming, row_naming, selection.columns
+        )
+        _keep(self._answers, query, (version, selection, listing), lock=self._lock)
+        return selection, listing
 
     def _naming(self, version: int, rows: Sequence[Row]) -> Naming:
         """Return what the runs are called; another order of the same runs changes nothing."""
         key = (version, frozenset(row.run_id for row in rows))
         with self._lock:
-            kept = self._names.get(key)
-        naming = kept or Naming(rows)
+            cached = self._names.get(key)
+        naming = cached or Naming(rows)
         _keep(self._names, key, naming, lock=self._lock)
         return naming
 
@@ -106,13 +111,13 @@ class LiveTable:
         return {row.run_id: summary_of_row(row) for row in changed}
 
 
-def _keep(kept: dict[K, V], key: K, value: V, *, lock: threading.Lock) -> None:
+def _keep(cache: dict[K, V], key: K, value: V, *, lock: threading.Lock) -> None:
     """Keep the newest few."""
     with lock:
-        kept.pop(key, None)
-        kept[key] = value
-        while len(kept) > _KEPT:
-            del kept[next(iter(kept))]
+        cache.pop(key, None)
+        cache[key] = value
+        while len(cache) > _KEPT:
+            del cache[next(iter(cache))]
 
 
 def summary_of_row(row: RunRow) -> RunSummary:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.live.operations import Progress
-from llmops_kernel.server.run_table.answers import answer, column_of, query_of, rays
+from llmops_kernel.server.run_table.answers import answer, column_of, parallel_coordinates, query_of
 from llmops_kernel.server.run_table.live import LiveTable
 from llmops_kernel.server.wire.run_table import (
     MAX_BULK,
@@ -36,26 +36,26 @@ class _TableHandler(LLMOpsHandler):
 class TableHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """A window of the lines; changes nothing."""
+        """Reply with a window of the lines; changes nothing."""
         self.reply(await self.run(answer, self.live, self.body(RunTableQuery)))
 
 
-class RaysHandler(_TableHandler):
+class ParallelCoordinatesHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """Parallel coordinates of the same question; changes nothing."""
-        self.reply(await self.run(rays, self.live, self.body(RunTableQuery)))
+        """Reply with parallel coordinates of the same query; changes nothing."""
+        self.reply(await self.run(parallel_coordinates, self.live, self.body(RunTableQuery)))
 
 
 class IdsHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """The ids of the runs that match, to select all of them; changes nothing."""
+        """Reply with the ids of the runs that match, to select all of them; changes nothing."""
         self.reply(await self.run(self._ids, self.body(RunTableQuery)))
 
     def _ids(self, body: RunTableQuery) -> RunIds:
-        found, _ = self.live.ask(query_of(body))
-        return RunIds(run_ids=[row.run_id for row in found.rows[:MAX_BULK]])
+        selection, _ = self.live.ask(query_of(body))
+        return RunIds(run_ids=[row.run_id for row in selection.rows[:MAX_BULK]])
 
 
 class ColumnsHandler(_TableHandler):
@@ -64,7 +64,7 @@ class ColumnsHandler(_TableHandler):
         self.reply(await self.run(self._columns))
 
     def _columns(self) -> RunTableColumns:
-        self.live.look()
+        self.live.refresh()
         table = self.live.table
         every = list(table.catalogue.columns.values())
         sample = table.rows[:1_000]
@@ -74,7 +74,7 @@ class ColumnsHandler(_TableHandler):
 class ExportHandler(_TableHandler):
     @protected
     async def get(self) -> None:
-        """All runs that match, as a file: `format=csv` or `parquet`."""
+        """Reply with all runs that match, as a file: `format=csv` or `parquet`."""
         query = Query(
             where=self.query("where", ""),
             sort=self.query("sort", ""),
@@ -96,21 +96,21 @@ class ExportHandler(_TableHandler):
 class LossesHandler(_TableHandler):
     @protected
     async def post(self) -> None:
-        """What deleting these runs would remove; changes nothing."""
+        """Reply with what deleting these runs would remove; changes nothing."""
         self.reply(await self.run(self._losses, self.body(RunIdsBody).run_ids))
 
     def _losses(self, run_ids: list[str]) -> RunLosses:
-        found = listing.losses(self.manager.store, run_ids)
+        losses = listing.losses(self.manager.store, run_ids)
         states = {row.run_id: row.get("state") for row in self.live.table.rows}
         not_ended = [each for each in run_ids if states.get(each, "STOPPED") not in TERMINAL]
         return RunLosses(
-            num_runs=found.num_runs,
-            size=fmt.byte_size(found.size_bytes),
-            num_checkpoints=found.num_checkpoints,
-            num_with_output=found.num_with_output,
-            starred=list(found.starred),
+            num_runs=losses.num_runs,
+            size=fmt.byte_size(losses.size_bytes),
+            num_checkpoints=losses.num_checkpoints,
+            num_with_output=losses.num_with_output,
+            starred=list(losses.starred),
             not_ended=not_ended,
-            missing=list(found.missing),
+            missing=list(losses.missing),
         )
 
 
@@ -158,7 +158,7 @@ class TagsHandler(_TableHandler):
 
 ROUTES = [
     (r"run-table", TableHandler),
-    (r"run-table/rays", RaysHandler),
+    (r"run-table/rays", ParallelCoordinatesHandler),
     (r"run-table/ids", IdsHandler),
     (r"run-table/columns", ColumnsHandler),
     (r"run-table/export", ExportHandler),

@@ -46,12 +46,12 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         for item in ordered:
             stack.enter_context(item.lock)
         rows = [read_row(item, followers.store) for item in ordered]
-        at = compared.run_ids.index(compared.base)
+        position = compared.run_ids.index(compared.base)
         return Comparison(
             runs=[row.model_copy(update={"differs": compared.names[row.run_id]}) for row in rows],
-            base=at,
-            matrix=_matrix(followers.store, ordered, compared, base=at),
-            figures=figures([item.view for item in ordered], base=at),
+            base=position,
+            matrix=_matrix(followers.store, ordered, compared, base=position),
+            figures=figures([item.view for item in ordered], base=position),
             differences=[_difference(diff) for diff in compared.diffs],
             samples=compared_samples([item.view for item in ordered]),
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
@@ -76,26 +76,26 @@ def figures(views: Sequence[RunView], *, base: int = 0) -> list[ComparedFigure]:
     Changes are from the run at `base`.
     """
     by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
-    keys = dict.fromkeys(key for mine in by_run for key in mine)
-    compared = [_figure([mine.get(key) for mine in by_run], base=base) for key in keys]
+    keys = dict.fromkeys(key for values in by_run for key in values)
+    compared = [_figure([values.get(key) for values in by_run], base=base) for key in keys]
     elapsed = [elapsed_s(view) for view in views]
     compared.append(_seconds("duration", "speed", elapsed, base=base))
     phases = [phase_seconds(view) for view in views]
     for name in phase_names([("", view) for view in views]):
-        took = [mine.get(name) for mine in phases]
+        took = [values.get(name) for values in phases]
         compared.append(_seconds(name.replace("_", " "), "start", took, base=base))
     return [figure for figure in compared if any(text != fmt.DASH for text in figure.texts)]
 
 
 def _figure(values: Sequence[FigureValue | None], *, base: int) -> ComparedFigure:
-    """One figure of all runs; None for a run whose kind does not have it."""
-    known = next(value for value in values if value is not None)
+    """Return a figure of all runs; None for a run whose kind does not have it."""
+    example = next(value for value in values if value is not None)
     numbers = [None if value is None else value.value for value in values]
     return ComparedFigure(
-        label=known.label,
-        group=group_of(known),
+        label=example.label,
+        group=group_of(example),
         texts=[fmt.DASH if value is None else value.text for value in values],
-        changes=[fmt.change(number, numbers[base], known.unit) for number in numbers],
+        changes=[fmt.change(number, numbers[base], example.unit) for number in numbers],
     )
 
 

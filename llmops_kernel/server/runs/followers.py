@@ -1,4 +1,4 @@
-"""One follower per run, shared by all of its users: browsers, the list of runs, requests."""
+"""Followers, one per run, shared by all of its users: browsers, the list of runs, requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from llmops_kernel.views.panel import PanelState, RunColumn
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.views.summary import summarise
 
-# --- A cache of the panels of long runs that have ended: they open without reading the journal ---
+# --- Cached panels of long runs that have ended ---
 
 
 MIN_ROWS = 5_000
@@ -41,7 +41,7 @@ _FORMAT = f"5 {VERSION}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptPanel:
+class CachedPanel:
     fingerprint: str
     """Fingerprint of the journal that it was made from."""
     summary: RunSummary
@@ -49,7 +49,7 @@ class KeptPanel:
     rows: bytes
 
 
-def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
+def read_cached(run_id: str, *, fingerprint: str) -> CachedPanel | None:
     """Return the kept panel; None if there is none, or if its journal or version differs."""
     try:
         data = _path(run_id).read_bytes()
@@ -61,22 +61,24 @@ def read_kept(run_id: str, *, fingerprint: str) -> KeptPanel | None:
         panel = PanelState.model_validate(head["panel"])
     except (OSError, ValueError, KeyError, TypeError, struct.error, ValidationError):
         return None
-    return KeptPanel(fingerprint=fingerprint, summary=summary, panel=panel, rows=data[4 + length :])
+    return CachedPanel(
+        fingerprint=fingerprint, summary=summary, panel=panel, rows=data[4 + length :]
+    )
 
 
-def keep(run_id: str, kept: KeptPanel) -> None:
+def write_cached(run_id: str, panel: CachedPanel) -> None:
     """Keep the panel. If the cache cannot be written, only time is lost."""
     head = {
         "format": _FORMAT,
-        "fingerprint": kept.fingerprint,
-        "summary": kept.summary.model_dump(mode="json"),
-        "panel": kept.panel.model_dump(mode="json"),
+        "fingerprint": panel.fingerprint,
+        "summary": panel.summary.model_dump(mode="json"),
+        "panel": panel.panel.model_dump(mode="json"),
     }
     text = json.dumps(head).encode()
     path = _path(run_id)
     with suppress(OSError):
         private_folder(path.parent)
-        write_whole(path, struct.pack("<I", len(text)) + text + kept.rows)
+        write_whole(path, struct.pack("<I", len(text)) + text + panel.rows)
 
 
 def forget(run_id: str) -> None:
@@ -111,14 +113,14 @@ class Watched:
         self.version = 0
         """Counts polls that brought something."""
         self._store = store
-        self._kept = read_kept(run.id, fingerprint=store.fingerprint(run.id))
+        self._kept = read_cached(run.id, fingerprint=store.fingerprint(run.id))
         self._follower: Follower | None = None
         self._packed = PackedRows()
         self._name = secrets.token_hex(4)
 
     @property
     def view(self) -> RunView:
-        """The run's view; the journal is read on first use."""
+        """Return the run's view; the journal is read on first use."""
         return self._followed().view
 
     @property
@@ -127,13 +129,13 @@ class Watched:
 
     @property
     def generation(self) -> str:
-        """Identifies the rows: those of one generation only grow, another one has other rows."""
+        """Return an id of the rows: those of one generation only grow."""
         number = "kept" if self._kept is not None else self._packed.generation
         return f"{self._name}-{number}"
 
     @property
     def columns(self) -> list[RunColumn]:
-        """The columns of the rows, as the browser reads them."""
+        """Return the columns of the rows, as the browser reads them."""
         if self._kept is not None:
             return self._kept.panel.columns
         return run_columns(self._packed.columns)
@@ -179,7 +181,7 @@ class Watched:
 
     @property
     def journal_read(self) -> tuple[int, int]:
-        """How many bytes of the journal were read, and how many there are."""
+        """Return how many bytes of the journal were read, and how many there are."""
         paths = self.run.folder.journal.glob("*.jsonl")
         return self._followed().num_bytes, sum(path.stat().st_size for path in paths)
 
@@ -203,13 +205,13 @@ class Watched:
                 self._keep(fingerprint)
 
     def _keep(self, fingerprint: str) -> None:
-        """Once, when its end is read; `fingerprint` is from before that."""
+        """Cache the panel once its end is read; `fingerprint` is from before that."""
         if self._store.fingerprint(self.run.id) == fingerprint:
             panel, rows = self.panel(time.time()), self._packed.rows()
-            kept = KeptPanel(
+            cached_panel = CachedPanel(
                 fingerprint=fingerprint, summary=self.summary(), panel=panel, rows=rows
             )
-            keep(self.run.id, kept)
+            write_cached(self.run.id, cached_panel)
 
     def _followed(self) -> Follower:
         with self.lock:
@@ -235,7 +237,7 @@ class Followers:
         max_cells: int = MAX_CELLS,
         live_cells: int | None = None,
     ) -> None:
-        """Panels of ended runs with `min_rows` are kept; a view has at most `max_cells` numbers.
+        """Cache panels of ended runs from `min_rows` on; a view has at most `max_cells` numbers.
 
         Of a run that has not ended at most `live_cells`: for users of many runs who show no rows.
         """

@@ -31,7 +31,7 @@ class LogRequest(LLMOpsHandler):
 class LogHandler(LogRequest):
     @protected
     async def get(self, run_id: str) -> None:
-        """`offset`: from that line on; `before`: up to that line; neither: the end."""
+        """Reply with lines; `offset`: from that line on; `before`: up to it; neither: the end."""
         log = await self.log_of(run_id)
         limit = self.query_int("limit", WINDOW_BYTES)
         offset, before = self.query_int("offset", -1), self.query_int("before", -1)
@@ -63,7 +63,7 @@ class LogSearchHandler(LogRequest):
         limit = self.query_int("limit", 1)
         if not 0 < limit <= MAX_MATCHES:
             raise RequestError(f"limit must be 1 to {MAX_MATCHES}", status=422)
-        found = await self.run(
+        result = await self.run(
             log.search,
             self.query("text"),
             regex=self.query("regex", "0") == "1",
@@ -72,8 +72,8 @@ class LogSearchHandler(LogRequest):
             backwards=self.query("backwards", "0") == "1",
             limit=limit,
         )
-        matches = [LogMatch(offset=at, end=end, text=text) for at, end, text in found.found]
-        self.reply(LogMatches(matches=matches, next=found.next))
+        matches = [LogMatch(offset=begin, end=end, text=text) for begin, end, text in result.hits]
+        self.reply(LogMatches(matches=matches, next=result.next))
 
 
 class LogDownloadHandler(LogRequest):
@@ -81,14 +81,16 @@ class LogDownloadHandler(LogRequest):
     async def get(self, run_id: str) -> None:
         """Send the whole log in pieces, up to its current end."""
         log = await self.log_of(run_id)
-        left, offset = await self.run(lambda: log.size), 0
+        num_left, offset = await self.run(lambda: log.size), 0
         name = await self.run(lambda: self._run_named(run_id).id)
         self.set_header("Content-Type", TEXT)  # Goes out with the first piece.
         self.set_header("Content-Disposition", f'attachment; filename="{name}.log"')
         self.set_header("X-Content-Type-Options", "nosniff")
-        while left > 0 and (chunk := await self.run(log.piece, offset, min(CHUNK_BYTES, left))):
+        while num_left > 0 and (
+            chunk := await self.run(log.piece, offset, min(CHUNK_BYTES, num_left))
+        ):
             self.write(chunk)
-            offset, left = offset + len(chunk), left - len(chunk)
+            offset, num_left = offset + len(chunk), num_left - len(chunk)
             try:
                 await self.flush()
             except StreamClosedError:

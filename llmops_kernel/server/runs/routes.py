@@ -30,7 +30,7 @@ class RunRequest(LLMOpsHandler):
 class RunsHandler(LLMOpsHandler):
     @protected
     async def get(self) -> None:
-        """`all=1` includes runs of benchmarks and self-tests."""
+        """Reply with runs; `all=1` includes runs of benchmarks and self-tests."""
         hidden = self.query("all", "0") == "1"
         self.reply(await self.run(work.list_runs, self.manager.run_rows, hidden=hidden))
 
@@ -97,7 +97,7 @@ class ResubmitHandler(LLMOpsHandler):
 class RowsHandler(LLMOpsHandler):
     @protected
     async def get(self, run_id: str) -> None:
-        """32-bit floats, little end first, one row a step, in the order of the header's names."""
+        """Reply with 32-bit floats, little end first, one row per step, in the header's order."""
         names, data = await self.run(self._rows, run_id)
         self.set_header("X-LLMOps-Fields", ",".join(names))
         self.finish(data, set_content_type="application/octet-stream")
@@ -110,7 +110,7 @@ class RowsHandler(LLMOpsHandler):
 class SamplesHandler(LLMOpsHandler):
     @protected
     async def get(self, run_id: str) -> None:
-        """`first`: one page of the newest samples from that one on."""
+        """Reply with samples; `first`: one page of the newest from that one on."""
         first = self.query_int("first", 0)
         if first < 0:
             raise RequestError(f"first must not be negative, as {first} is", status=422)
@@ -128,7 +128,7 @@ class FileHandler(LLMOpsHandler):
 class GitDiffHandler(LLMOpsHandler):
     @protected
     async def get(self, run_id: str) -> None:
-        """The difference of a run's workspace from its git revision."""
+        """Reply with the difference of a run's workspace from its git revision."""
         text = await self.run(git_diff_of, self.manager.store, run_id)
         self.reply(FileText(path="git.diff", text=text))
 

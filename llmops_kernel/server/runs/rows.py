@@ -28,7 +28,7 @@ Stamp = tuple[int, ...]
 
 
 @dataclass
-class _Known:
+class _RunEntry:
     row: RunRow
     stamp: Stamp
     version: int
@@ -51,7 +51,7 @@ class RunRows:
         self._max_runs = max_runs
         self._followers = followers
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _RunEntry] = {}
         self._unread: dict[str, Watched] = {}
         self._removed: dict[str, int] = {}
         self._users = 0
@@ -70,24 +70,24 @@ class RunRows:
             ids = every[: self._max_runs]
             self.version += 1
             self._forget(set(ids), every=set(every))
-            kept = self._store.cached_summaries(ids) if len(self._known) < len(ids) else {}
+            cached = self._store.cached_summaries(ids) if len(self._known) < len(ids) else {}
             until_s = time.monotonic() + LOOK_S
             for run_id in ids:
-                if run_id in self._known or run_id in kept or time.monotonic() < until_s:
-                    self._look_at(run_id, kept.get(run_id))
+                if run_id in self._known or run_id in cached or time.monotonic() < until_s:
+                    self._look_at(run_id, cached.get(run_id))
                 else:
                     self.read_version = self.version + 1  # The rest comes with a later look.
             self.read_version = self.read_version or self.version
             self._name(every)
 
     def rows(self, *, hidden: bool = True) -> list[RunRow]:
-        """Newest first; `hidden` includes runs of benchmarks and self-tests."""
+        """Return the rows, newest first; `hidden` includes runs of benchmarks and self-tests."""
         with self._lock:
-            rows = [known.row for known in self._known.values() if hidden or not known.row.hidden]
+            rows = [entry.row for entry in self._known.values() if hidden or not entry.row.hidden]
         return sorted(rows, key=lambda row: (row.created_s, row.run_id), reverse=True)
 
     def known_ids(self) -> frozenset[str]:
-        """The runs whose rows are kept up to date: none while nobody uses the rows."""
+        """Return the runs whose rows are kept up to date: none while nobody uses the rows."""
         with self._lock:
             return frozenset(self._known) if self._users else frozenset()
 
@@ -97,11 +97,13 @@ class RunRows:
         return self._differs.get(run_id, "")
 
     def since(self, version: int) -> tuple[list[RunRow], list[str], int]:
-        """Rows that changed after `version`, ids that went, and the version now."""
+        """Return rows that changed after `version`, ids that went, and the version now."""
         with self._lock:
-            changed = [known.row for known in self._known.values() if known.version > version]
-            gone = [run_id for run_id, at in self._removed.items() if at > version]
-            return changed, gone, self.version
+            changed = [entry.row for entry in self._known.values() if entry.version > version]
+            removed = [
+                run_id for run_id, removed_at in self._removed.items() if removed_at > version
+            ]
+            return changed, removed, self.version
 
     def open(self) -> None:
         """Register a user of the rows, who calls `close` at the end."""
@@ -114,8 +116,8 @@ class RunRows:
             self._users -= 1
             if self._users:
                 return
-            for known in self._known.values():
-                self._let_go(known)
+            for entry in self._known.values():
+                self._let_go(entry)
             self._known.clear()
             self._drop_unread(set(self._unread))
 
@@ -137,44 +139,44 @@ class RunRows:
             return
         self._named = every
         self._differs = self._names.names()
-        for known in self._known.values():
-            differs = self._differs.get(known.row.run_id, "")
-            if known.row.differs != differs:
-                known.row = known.row.model_copy(update={"differs": differs})
-                known.version = self.version
+        for entry in self._known.values():
+            differs = self._differs.get(entry.row.run_id, "")
+            if entry.row.differs != differs:
+                entry.row = entry.row.model_copy(update={"differs": differs})
+                entry.version = self.version
 
-    def _let_go(self, known: _Known) -> None:
-        if known.watched is not None:
-            self._followers.give_back(known.watched)
-            known.watched = None
+    def _let_go(self, entry: _RunEntry) -> None:
+        if entry.watched is not None:
+            self._followers.give_back(entry.watched)
+            entry.watched = None
 
-    def _look_at(self, run_id: str, kept: RunSummary | None) -> None:
-        known = self._known.get(run_id)
+    def _look_at(self, run_id: str, cached: RunSummary | None) -> None:
+        entry = self._known.get(run_id)
         folder = RunFolder(self._store.root / "runs" / run_id)
         stamp = _stamp(folder)
-        if known is not None and known.watched is None and known.stamp[:2] == stamp[:2]:
-            if known.stamp != stamp:
-                self._renote(known, stamp)
+        if entry is not None and entry.watched is None and entry.stamp[:2] == stamp[:2]:
+            if entry.stamp != stamp:
+                self._renote(entry, stamp)
             return
         try:
-            if known is None and kept is not None and kept.state in TERMINAL:
-                row, watched = row_of(kept, self._store), None
+            if entry is None and cached is not None and cached.state in TERMINAL:
+                row, watched = row_of(cached, self._store), None
             else:
-                found = self._read(run_id, known.watched if known else None)
-                if found is None:
+                result = self._read(run_id, entry.watched if entry else None)
+                if result is None:
                     self.read_version = self.version + 1
                     return
-                row, watched = found
+                row, watched = result
         except (LLMOpsError, OSError):
             return  # Being deleted, or broken: opening it by name reports the reason.
         row = row.model_copy(update={"differs": self._differs.get(run_id, "")})
-        version = known.version if known is not None and known.row == row else self.version
-        self._known[run_id] = _Known(row=row, stamp=stamp, version=version, watched=watched)
+        version = entry.version if entry is not None and entry.row == row else self.version
+        self._known[run_id] = _RunEntry(row=row, stamp=stamp, version=version, watched=watched)
 
-    def _renote(self, known: _Known, stamp: Stamp) -> None:
-        notes = _notes(self._store.notes(known.row.run_id))
-        known.row, known.stamp = known.row.model_copy(update=notes), stamp
-        known.version = self.version
+    def _renote(self, entry: _RunEntry, stamp: Stamp) -> None:
+        notes = _notes(self._store.notes(entry.row.run_id))
+        entry.row, entry.stamp = entry.row.model_copy(update=notes), stamp
+        entry.version = self.version
 
     def _read(self, run_id: str, watched: Watched | None) -> tuple[RunRow, Watched | None] | None:
         """Return None for a long journal of which a later look reads the rest."""
@@ -201,10 +203,10 @@ class RunRows:
 
 def read_row(watched: Watched, store: RunStore) -> RunRow:
     """Return the row of a run that has been polled."""
-    return row_of(watched.summary(), store, left=watched.time_left(time.time()))
+    return row_of(watched.summary(), store, time_left=watched.time_left(time.time()))
 
 
-def row_of(summary: RunSummary, store: RunStore, *, left: TimeLeft | None = None) -> RunRow:
+def row_of(summary: RunSummary, store: RunStore, *, time_left: TimeLeft | None = None) -> RunRow:
     run_id = summary.run_id
     attempts = store.attempts(run_id)
     shared = {"run_id", "kind", "name", "cluster", "created_s", "hidden", "state", "attempt"}
@@ -217,8 +219,8 @@ def row_of(summary: RunSummary, store: RunStore, *, left: TimeLeft | None = None
         differs="",
         progress=RunProgress(**asdict(progress)) if progress else None,
         fraction=progress.fraction if progress else None,
-        eta_s=None if left is None else left.seconds,
-        eta_is_least=left is not None and left.is_least,
+        eta_s=None if time_left is None else time_left.seconds,
+        eta_is_least=time_left is not None and time_left.is_least,
         curve_label="" if column is None else column.label,
         actions=actions_now(kind, summary.state),
         submission_id=attempts[-1].submission_id if attempts else None,
@@ -244,7 +246,7 @@ def _notes(notes: RunNotes) -> dict[str, str | bool]:
 
 
 def _stamp(folder: RunFolder) -> Stamp:
-    """Changes when an ended run is tried again (a new stream) or gets other notes."""
+    """Return a stamp that changes when an ended run is tried again or gets other notes."""
     return tuple(_changed_ns(path) for path in (folder.journal, folder.attempts, folder.notes))
 
 

@@ -40,7 +40,7 @@ class ScoresRequest(LLMOpsHandler):
 class ScoresHandler(ScoresRequest):
     @protected
     async def get(self) -> None:
-        """`runs=a,b`: metrics, counts of rows and stability."""
+        """Reply with metrics, counts of rows and stability of `runs=a,b`."""
         self.reply(await self.ask(self._comparison, self.refs()))
 
     def _comparison(self, refs: Sequence[str]) -> ScoreComparison:
@@ -51,7 +51,7 @@ class ScoresHandler(ScoresRequest):
 class ScoredRowsHandler(ScoresRequest):
     @protected
     async def get(self) -> None:
-        """`kind`, `metric` (what is better), `offset`, `limit` (at most 200)."""
+        """Reply with rows; `kind`, `metric` (what is better), `offset`, `limit` (at most 200)."""
         kind, limit = self.query("kind", "all"), self.query_int("limit", 50)
         if kind not in ROW_KINDS:
             raise RequestError(f"kind={kind!r} is not one of {', '.join(ROW_KINDS)}", status=422)
@@ -77,27 +77,27 @@ class ScoredRowsHandler(ScoresRequest):
         )
 
 
-def _wire(found: ScoreDifference, *, row_metrics: Sequence[str]) -> ScoreComparison:
-    _, *texts = metric_rows(found)
+def _wire(difference: ScoreDifference, *, row_metrics: Sequence[str]) -> ScoreComparison:
+    _, *texts = metric_rows(difference)
     return ScoreComparison(
-        before=found.before,
-        after=found.after,
+        before=difference.before,
+        after=difference.after,
         metrics=[
             ScoredMetric(**asdict(change), texts=line)
-            for change, line in zip(found.metrics, texts, strict=True)
+            for change, line in zip(difference.metrics, texts, strict=True)
         ],
         row_metrics=list(row_metrics),
-        metric=found.metric,
+        metric=difference.metric,
         counts=[
             RowsOfKind(kind=kind, label=KIND_WORDS[kind], rows=rows)
-            for kind, rows in found.counts.items()
+            for kind, rows in difference.counts.items()
         ],
-        errors_before=found.errors_before,
-        errors_after=found.errors_after,
-        output_rows=found.stability.rows,
-        identical=found.stability.identical,
-        similarity=found.stability.similarity,
-        sampled=found.stability.sampled,
+        errors_before=difference.errors_before,
+        errors_after=difference.errors_after,
+        output_rows=difference.stability.rows,
+        identical=difference.stability.identical,
+        similarity=difference.stability.similarity,
+        sampled=difference.stability.sampled,
     )
 
 

@@ -62,7 +62,8 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
             files=sorted(record.files),
             attempts=[_attempt(run, view, attempt) for attempt in run.attempts],
             outputs=[
-                _output(one.label, one.path, root=root) for one in shown_outputs(view.outputs)
+                _output(output.label, output.path, root=root)
+                for output in shown_outputs(view.outputs)
             ],
             checkpoints=[_output("checkpoint", e.path, root=root) for e in view.checkpoints],
             folder=str(folder.root),
@@ -87,8 +88,8 @@ def contents_path(path: Path, root: Path) -> str | None:
 def _git(record: RunRecord) -> str:
     if record.git is None:
         return ""
-    more = [record.git.branch, "with changes" if record.git.dirty else None]
-    text = ", ".join(part for part in more if part)
+    details = [record.git.branch, "with changes" if record.git.dirty else None]
+    text = ", ".join(part for part in details if part)
     return f"{record.git.revision[:12]} ({text})" if text else record.git.revision[:12]
 
 
@@ -132,40 +133,40 @@ def submit(
     operations: Operations, backend: Backend, body: SubmitBody, *, root: Path
 ) -> OperationInfo:
     """Check the config at once (raises ConfigError) and submit it in the background."""
-    wanted = _wanted(body, root)
+    request = _submission_of(body, root)
     cluster = clusters.find(body.cluster, backend=backend)
     return _start(
         operations,
         "submit",
-        wanted.config.name,
-        _submitting(cluster, wanted),
+        request.config.name,
+        _submitting(cluster, request),
         line="Packing the workspace and uploading what the cluster lacks",
     )
 
 
-def _wanted(body: SubmitBody, root: Path) -> Submission:
+def _submission_of(body: SubmitBody, root: Path) -> Submission:
     path = None if body.path is None else below(root, body.path, must_exist=body.text is None)
     folder = below(root, body.workspace) if body.workspace is not None else None
     if body.text is not None and program_of(body.path or "") is None:
         workspace = folder or (path.parent if path is not None else root)
-        shown = path.name if path is not None and path.parent == workspace else body.path
+        shown_path = path.name if path is not None and path.parent == workspace else body.path
         return submission.from_text(
             body.text,
             name=body.path or "the text",
             workspace=workspace,
-            config_path=shown,
+            config_path=shown_path,
             overrides=body.overrides,
         )
     if path is None:
         raise RequestError("give a path or a text to submit", status=422)
-    wanted = submission.from_config(path, workspace=folder, overrides=body.overrides)
+    request = submission.from_config(path, workspace=folder, overrides=body.overrides)
     # Paths in the record are those of Jupyter's file browser, not of the server's disk.
-    shown = path.name if path.parent == wanted.workspace else body.path
-    return replace(wanted, config_path=shown)
+    shown_path = path.name if path.parent == request.workspace else body.path
+    return replace(request, config_path=shown_path)
 
 
-def _submitting(cluster: clusters.Cluster, wanted: Submission) -> Callable[[Progress], str]:
-    return lambda report: submission.submit(cluster, wanted, progress=report).run_id
+def _submitting(cluster: clusters.Cluster, request: Submission) -> Callable[[Progress], str]:
+    return lambda report: submission.submit(cluster, request, progress=report).run_id
 
 
 def resubmit(
@@ -173,14 +174,14 @@ def resubmit(
 ) -> OperationInfo:
     """Submit a run's config with changes as a new run. Raises ConfigError at once."""
     run = run_named(backend, ref)
-    wanted = submission.from_run(run.record, text=body.text, overrides=body.overrides)
+    request = submission.from_run(run.record, text=body.text, overrides=body.overrides)
     cluster = clusters.find(body.cluster or run.record.cluster, backend=backend)
     return _start(
         operations,
         "resubmit",
         run.id,
-        _submitting(cluster, wanted),
-        line=f"Submitting {wanted.config.name} to cluster {cluster.name}",
+        _submitting(cluster, request),
+        line=f"Submitting {request.config.name} to cluster {cluster.name}",
     )
 
 
@@ -188,14 +189,14 @@ def stop(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Request a stop in the background."""
     run = run_named(backend, ref)
     line = "Requesting a stop; the run saves its progress first"
-    return _act(operations, "stop", run, run.stop, line=line)
+    return _start_action(operations, "stop", run, run.stop, line=line)
 
 
 def retry(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """Start a new attempt in the background."""
     run = run_named(backend, ref)
     line = "Submitting the run to its cluster again, from what it has saved"
-    return _act(operations, "retry", run, run.retry, line=line)
+    return _start_action(operations, "retry", run, run.retry, line=line)
 
 
 def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
@@ -205,14 +206,16 @@ def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     """
     run = run_named(backend, ref)
     run.require_ended()
-    return _act(operations, "delete-run", run, run.delete, line="Deleting the run's folder")
+    return _start_action(
+        operations, "delete-run", run, run.delete, line="Deleting the run's folder"
+    )
 
 
-def _act(
-    operations: Operations, kind: str, run: Run, act: Callable[[], object], *, line: str
+def _start_action(
+    operations: Operations, kind: str, run: Run, action: Callable[[], object], *, line: str
 ) -> OperationInfo:
     def work(_: Progress) -> str:
-        act()
+        action()
         return run.id
 
     return _start(operations, kind, run.id, work, line=line)

@@ -77,7 +77,7 @@ class OperationInfo(Wire):
 
 def trouble(error: LLMOpsError) -> Trouble:
     """A ConfigError with each of its problems."""
-    found = error.problems if isinstance(error, ConfigError) else ()
+    config_problems = error.problems if isinstance(error, ConfigError) else ()
     problems = [
         FieldProblem(
             path=item.path,
@@ -86,7 +86,7 @@ def trouble(error: LLMOpsError) -> Trouble:
             suggestion=item.suggestion,
             line=item.line,
         )
-        for item in found
+        for item in config_problems
     ]
     return Trouble(message=error.message, remedy=error.remedy, problems=problems)
 

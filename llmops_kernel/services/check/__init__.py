@@ -1,1 +1,1 @@
-"""What a check of a config finds by using what it names, before a run exists."""
+"""Checks of a config that use what it names, before a run exists."""

@@ -17,7 +17,7 @@ from typing import Any
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.services.check.closely import Run, look_closely
+from llmops_kernel.services.check.closely import Run, check_closely
 from llmops_kernel.services.data.process import run_job
 from llmops_kernel.store import paths
 from llmops_kernel.store.files import least_used, private_folder
@@ -25,7 +25,7 @@ from llmops_kernel.version import VERSION
 
 TIMEOUT_S = 20.0
 _REMEMBERED_BYTES = 2**16
-"""Of the marks, each one the length of its key: about a thousand."""
+"""Size of all marks, each as long as its key: about a thousand."""
 
 
 def check_before(
@@ -45,13 +45,13 @@ def check_before(
     mark = paths.cache() / "checked" / _key(config, workspace)
     if mark.exists():
         return
-    say = progress or (lambda _: None)
-    found = look_closely(config, workspace, timeout_s=TIMEOUT_S, progress=say, run=run)
-    if found.problems and not config.hooks.file:
-        raise config_error(found.problems)
-    for one in (*found.problems, *(w for w in found.warnings if w.path.startswith("data."))):
-        say(f"Warning: {one}")
-    if not found.problems:
+    report = progress or (lambda _: None)
+    result = check_closely(config, workspace, timeout_s=TIMEOUT_S, progress=report, run=run)
+    if result.problems and not config.hooks.file:
+        raise config_error(result.problems)
+    for warning in (*result.problems, *(w for w in result.warnings if w.path.startswith("data."))):
+        report(f"Warning: {warning}")
+    if not result.problems:
         _remember(mark)
 
 
@@ -72,7 +72,7 @@ def _key(config: TrainingConfig, workspace: Path) -> str:
 
 def _stamps(config: TrainingConfig, workspace: Path) -> Iterator[tuple[str, int, int]]:
     """Yield size and time of each local file and folder that the config names."""
-    sources = [one.path for one in config.data.sources]
+    sources = [source.path for source in config.data.sources]
     for name in (*sources, config.data.eval, config.hooks.file, config.model.id):
         if not name or "://" in name:
             continue

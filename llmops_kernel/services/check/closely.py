@@ -40,8 +40,8 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Closely:
-    """What was found; each list in the order of importance."""
+class CloseCheck:
+    """Findings of a check; each list in the order of importance."""
 
     problems: list[Problem] = field(default_factory=list)
     """A run would fail."""
@@ -50,39 +50,39 @@ class Closely:
     """What was checked, and what could not be."""
 
 
-def look_closely(
+def check_closely(
     config: Any,
     workspace: Path,
     *,
-    known: Sequence[Problem] = (),
+    problems: Sequence[Problem] = (),
     progress: Callable[[str], None] = lambda _: None,
     timeout_s: float = TIMEOUT_S,
     stop: Stop | None = None,
     run: Run = run_job,
-) -> Closely:
+) -> CloseCheck:
     """Return what is wrong with what a training config names; nothing for other configs.
 
-    `known` are its problems that were found already: what they are about is not used. Raises
+    `problems` are its problems that were found already: what they are about is not used. Raises
     StoppedError.
     """
     if not isinstance(config, TrainingConfig):
-        return Closely()
-    found = [
-        *_of_rows(config, workspace, known, progress, timeout_s, stop, run),
+        return CloseCheck()
+    findings = [
+        *_of_rows(config, workspace, problems, progress, timeout_s, stop, run),
         *tracker_findings(config.report_to),
         *output_findings(config, workspace),
     ]
-    return Closely(
-        [_problem(one) for one in found if one.level == "problem"],
-        [_problem(one) for one in found if one.level == "warning"],
-        [one.message for one in found if one.level == "note"],
+    return CloseCheck(
+        [_problem(finding) for finding in findings if finding.level == "problem"],
+        [_problem(finding) for finding in findings if finding.level == "warning"],
+        [finding.message for finding in findings if finding.level == "note"],
     )
 
 
 def _of_rows(
     config: TrainingConfig,
     workspace: Path,
-    known: Sequence[Problem],
+    problems: Sequence[Problem],
     progress: Callable[[str], None],
     timeout_s: float,
     stop: Stop | None,
@@ -93,7 +93,7 @@ def _of_rows(
         workspace=str(workspace.resolve()),
         max_rows=_ROWS,
         check=True,
-        skip=_wrong_fields(config, known),
+        skip=_wrong_fields(config, problems),
     )
     try:
         line = run(job, timeout_s=timeout_s, progress=progress, stop=stop)
@@ -108,11 +108,11 @@ def _of_rows(
     )
 
 
-def _wrong_fields(config: TrainingConfig, known: Sequence[Problem]) -> list[str]:
+def _wrong_fields(config: TrainingConfig, problems: Sequence[Problem]) -> list[str]:
     count = len(config.data.sources) if config.data.is_mixture else 0
     sources = [f"data.train.{number}.path" for number in range(count)] or ["data.train"]
     fields = (*sources, "data.eval", "data.format", "data.columns", "hooks.file", "model.id")
-    return [name for name in fields if any(overlap(name, one.path) for one in known)]
+    return [name for name in fields if any(overlap(name, problem.path) for problem in problems)]
 
 
 def _not_read(level: str, error: LLMOpsError) -> Finding:
@@ -125,15 +125,15 @@ def _not_read(level: str, error: LLMOpsError) -> Finding:
     )
 
 
-def _problem(one: Finding) -> Problem:
-    return Problem(path=one.path, message=one.message, suggestion=one.remedy)
+def _problem(finding: Finding) -> Problem:
+    return Problem(path=finding.path, message=finding.message, suggestion=finding.remedy)
 
 
-# --- Whether the result of a run can be written: tried on this machine, for folders ---
+# --- Writability of the result, tried on this machine for folders ---
 
 
 _LEAST_BYTES = 1 << 30
-"""With less free, a warning also where the size of the result is not known."""
+"""Free bytes below which there is a warning also where the size of the result is not known."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -144,29 +144,33 @@ def output_findings(config: TrainingConfig, workspace: Path) -> Iterator[Finding
         yield Finding(
             path="output.url",
             level="note",
-            message=f"{url} was not tried: the cluster's nodes need the right to write there",
+            message=f"{url} was not checked: the cluster's nodes need write access to it",
         )
         return
-    needed = _needed_bytes(config, workspace)
+    needed_bytes = _needed_bytes(config, workspace)
     if url is None:
-        yield from _tested("output.url", home() / "runs", "the folder of runs", needed)
+        yield from _check_writable(
+            "output.url", home() / "runs", "the folder of runs", needed_bytes
+        )
         return
     folder = workspace / Path(url.removeprefix("file://")).expanduser()
-    yield from _tested("output.url", folder, url, needed)
+    yield from _check_writable("output.url", folder, url, needed_bytes)
 
 
-def _tested(path: str, folder: Path, name: str, needed: int | None) -> Iterator[Finding]:
-    there = _existing(folder)
-    if error := _write_error(there):
-        yield _cannot(path, folder, name, there, error)
+def _check_writable(
+    path: str, folder: Path, name: str, needed_bytes: int | None
+) -> Iterator[Finding]:
+    existing = _existing(folder)
+    if error := _write_error(existing):
+        yield _unwritable(path, folder, name, existing, error)
         return
-    free = shutil.disk_usage(there).free
-    if free < max(needed or 0, _LEAST_BYTES):
-        more = f", and the model has {byte_size(needed)}" if needed else ""
+    free = shutil.disk_usage(existing).free
+    if free < max(needed_bytes or 0, _LEAST_BYTES):
+        model_note = f", and the model has {byte_size(needed_bytes)}" if needed_bytes else ""
         yield Finding(
             path=path,
             level="warning",
-            message=f"{name} has {byte_size(free)} free on this machine{more}",
+            message=f"{name} has {byte_size(free)} free on this machine{model_note}",
             remedy="free some space, or choose a folder of a larger disk in output.url",
         )
         return
@@ -179,7 +183,9 @@ def _tested(path: str, folder: Path, name: str, needed: int | None) -> Iterator[
 
 def _existing(folder: Path) -> Path:
     """Return the folder, or the first above it that exists."""
-    return next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
+    return next(
+        (parent for parent in (folder, *folder.absolute().parents) if parent.exists()), Path("/")
+    )
 
 
 def _write_error(folder: Path) -> str:
@@ -193,20 +199,21 @@ def _write_error(folder: Path) -> str:
     return ""
 
 
-def _cannot(path: str, folder: Path, name: str, there: Path, error: str) -> Finding:
-    if there == folder or not there.is_dir():
-        where = "" if there == folder else f" ({there})"
+def _unwritable(path: str, folder: Path, name: str, existing: Path, error: str) -> Finding:
+    if existing == folder or not existing.is_dir():
+        place = "" if existing == folder else f" ({existing})"
         return Finding(
             path=path,
             level="problem",
-            message=f"{name} cannot be written{where}: {error}",
+            message=f"{name} cannot be written{place}: {error}",
             remedy="choose a folder that you may write to, or leave output.url out",
         )
     return Finding(
         path=path,
         level="warning",
-        message=f"{name} does not exist on this machine and cannot be created in {there}: {error}",
-        remedy="it must be there, and writable, on the cluster's nodes",
+        message=f"{name} does not exist on this machine and cannot be created in {existing}:"
+        f" {error}",
+        remedy="make sure that it exists and is writable on the cluster's nodes",
     )
 
 
@@ -217,10 +224,10 @@ def _needed_bytes(config: TrainingConfig, workspace: Path) -> int | None:
     folder = find(config.model.id, (workspace,))
     if folder is None or not folder.is_dir():
         return None
-    return sum(one.stat().st_size for glob in _WEIGHTS for one in folder.glob(glob)) or None
+    return sum(file.stat().st_size for glob in _WEIGHTS for file in folder.glob(glob)) or None
 
 
-# --- Whether the packages of trackers are installed on this machine ---
+# --- Packages of trackers on this machine ---
 
 
 _PACKAGES = {
@@ -260,7 +267,7 @@ def tracker_findings(names: Sequence[str]) -> Iterator[Finding]:
             level="warning",
             message=f"the package of {name} is not installed on this machine, and a run fails on"
             " nodes without it",
-            remedy=f"pip install {install}; if it is in the cluster's image, nothing is to be done",
+            remedy=f"pip install {install}; not needed if it is in the cluster's image",
         )
 
 

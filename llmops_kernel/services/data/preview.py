@@ -35,8 +35,8 @@ def job_of(
     """
     path = Path(config) if isinstance(config, str | Path) else None
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
-    found = load(config, combined(overrides, settings or {}), workspace=root)
-    return job_of_config(found, name=str(path or "this config"), workspace=root).model_copy(
+    loaded = load(config, combined(overrides, settings or {}), workspace=root)
+    return job_of_config(loaded, name=str(path or "this config"), workspace=root).model_copy(
         update={"max_rows": rows, "side": side}
     )
 
@@ -92,8 +92,8 @@ def preview_row(
     Raises DataError, HookError, ModelError.
     """
     _check_side(job)
-    alone = job.model_copy(update={"row": number, "max_tokens": max_tokens})
-    line = run_job(alone, timeout_s=timeout_s, progress=progress, stop=stop)
+    row_job = job.model_copy(update={"row": number, "max_tokens": max_tokens})
+    line = run_job(row_job, timeout_s=timeout_s, progress=progress, stop=stop)
     if line.row is None:
         raise DataError("The preview has no result.", remedy="llmops doctor")
     return line.row

@@ -33,7 +33,7 @@ _QUIET = {
 
 
 class Child:
-    """One process, which does one job."""
+    """A process that does one job."""
 
     def __init__(self) -> None:
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as it
@@ -124,23 +124,23 @@ def _run(
     job: PreviewJob, timeout_s: float, progress: Callable[[str], None], stop: Stop
 ) -> PreviewLine:
     if stop.is_set:
-        raise _stopped()
+        raise _stop_error()
     if find_spec("transformers") is None:
         raise MissingDependencyError(
             "The tokenizer needs transformers, which is not installed here.",
             remedy='pip install "llmops-kernel[train]"',
         )
     child, late = Child(), threading.Event()
-    timer = threading.Timer(timeout_s, _end_late, (child, late))
+    timer = threading.Timer(timeout_s, _end_at_deadline, (child, late))
     timer.start()
     try:
         stop.watch(child)
-        line, doing = _ask(child.process, job, progress)
+        line, step = _ask(child.process, job, progress)
         if line is not None:
             return line
         if stop.is_set:
-            raise _stopped()
-        raise _too_slow(timeout_s, doing) if late.is_set() else _died(child)
+            raise _stop_error()
+        raise _too_slow(timeout_s, step) if late.is_set() else _death_error(child)
     finally:
         timer.cancel()
         stop.watch(None)
@@ -151,59 +151,59 @@ def _ask(
     process: subprocess.Popen[str], job: PreviewJob, progress: Callable[[str], None]
 ) -> tuple[PreviewLine | None, str]:
     """Return the answer, None if the process ended without one; and what it was doing last."""
-    doing = ""
+    step = ""
     if process.stdin is None or process.stdout is None:
-        return None, doing
+        return None, step
     with suppress(BrokenPipeError):
         # Stays open: the process ends when it is closed, also when this one was killed.
         process.stdin.write(job.model_dump_json() + "\n")
         process.stdin.flush()
     with suppress(ValidationError):
         while (answer := _line(process.stdout)).kind == "progress":
-            doing = answer.text
-            progress(doing)
+            step = answer.text
+            progress(step)
         process.wait()
-        return answer, doing
+        return answer, step
     process.wait()
-    return None, doing
+    return None, step
 
 
 def _line(output: IO[str]) -> PreviewLine:
     return PreviewLine.model_validate_json(output.readline())
 
 
-def _end_late(child: Child, late: threading.Event) -> None:
+def _end_at_deadline(child: Child, late: threading.Event) -> None:
     late.set()
     child.kill()
 
 
-def _stopped() -> StoppedError:
+def _stop_error() -> StoppedError:
     return StoppedError(
-        "A newer request for the same config has taken the place of this one.",
+        "A newer request for the same config replaced this one.",
         remedy="see its answer, or ask again",
     )
 
 
-def _too_slow(timeout_s: float, doing: str) -> DataError:
-    last = f" Last: {doing[:1].lower()}{doing[1:]}." if doing else ""
+def _too_slow(timeout_s: float, step: str) -> DataError:
+    last = f" Last: {step[:1].lower()}{step[1:]}." if step else ""
     return DataError(
         f"The data was not read and tokenised within {timeout_s:g} s.{last}",
-        remedy="look at fewer rows (`--rows 200` of `llmops data`), or again when"
-        " this machine has less to do; a hub id or a URL may be slow to reach, and so may"
+        remedy="look at fewer rows (`--rows 200` of `llmops data`), or try again when"
+        " this machine is less busy; a hub id or a URL may be slow to reach, and so may"
         " format_example of the hooks file",
     )
 
 
-def _died(child: Child) -> DataError:
+def _death_error(child: Child) -> DataError:
     code, last = child.process.returncode, child.last_words()
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+    end = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     return DataError(
-        f"The process that reads the data {how}: {last}",
+        f"The process that reads the data {end}: {last}",
         remedy="free some memory, or look at fewer rows" if code == -9 else "llmops doctor",
     )
 
 
 def _error(line: PreviewLine) -> LLMOpsError:
     kind = getattr(errors, line.error, DataError)
-    found: LLMOpsError = kind(line.text, remedy=line.remedy)
-    return found
+    error: LLMOpsError = kind(line.text, remedy=line.remedy)
+    return error

@@ -67,11 +67,11 @@ def export_run(
         raise ExportError(f"Run {run.id} has no result.", remedy="choose another: llmops runs")
     with _scratch(final) as scratch:
         job = _job(run, view, source, options, scratch=scratch, final=final)
-        done = do(job, progress=progress)
-        found = _listed(scratch)
+        line = do(job, progress=progress)
+        sizes = _file_sizes(scratch)
         if final is not None:
             _put_in_place(scratch, final)
-    return _export(job, done, final, found)
+    return _export(job, line, final, sizes)
 
 
 def _final(run_id: str, options: Options) -> Path:
@@ -116,15 +116,17 @@ def _job(
 
 
 def _number(section: Any, name: str) -> int | None:
-    found = section.get(name) if isinstance(section, dict) else None
-    return found if isinstance(found, int) else None
+    number = section.get(name) if isinstance(section, dict) else None
+    return number if isinstance(number, int) else None
 
 
 def _prompts(view: RunView) -> tuple[str, ...]:
     """Return prompts of the last evaluation, as the model got them."""
     if not isinstance(view, TrainingView) or not view.evals:
         return ()
-    return tuple(one["prompt"] for one in view.evaluations[-1].samples if one.get("prompt"))
+    return tuple(
+        sample["prompt"] for sample in view.evaluations[-1].samples if sample.get("prompt")
+    )
 
 
 @contextmanager
@@ -132,7 +134,7 @@ def _scratch(final: Path | None) -> Iterator[Path]:
     """Yield a folder beside the final one; it is gone afterwards, whatever happens."""
     above = Path(tempfile.gettempdir()) if final is None else final.parent
     name = "llmops" if final is None else final.name
-    made = [one for one in (above, *above.parents) if not one.exists()]
+    new_folders = [parent for parent in (above, *above.parents) if not parent.exists()]
     scratch = above / f".{name}.{secrets.token_hex(4)}.part"
     try:
         scratch.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,7 @@ def _scratch(final: Path | None) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        for folder in made:  # Only those that this export made and that are empty again.
+        for folder in new_folders:  # Only those that this export made and that are empty again.
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
@@ -177,7 +179,7 @@ def _put_in_place(scratch: Path, final: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _listed(folder: Path) -> dict[str, int]:
+def _file_sizes(folder: Path) -> dict[str, int]:
     """Return the size of each file, without the manifest."""
     return {
         file.relative_to(folder).as_posix(): file.stat().st_size
@@ -186,14 +188,14 @@ def _listed(folder: Path) -> dict[str, int]:
     }
 
 
-def _export(job: ExportJob, done: ExportLine, final: Path | None, found: dict[str, int]) -> Export:
+def _export(job: ExportJob, line: ExportLine, final: Path | None, sizes: dict[str, int]) -> Export:
     return Export(
         run_id=job.card.run_id,
         target=job.target,
         path=final,
-        location=done.location or job.final,
-        files=tuple(found),
-        size_bytes=sum(found.values()),
-        notes=done.notes,
-        command=done.command,
+        location=line.location or job.final,
+        files=tuple(sizes),
+        size_bytes=sum(sizes.values()),
+        notes=line.notes,
+        command=line.command,
     )

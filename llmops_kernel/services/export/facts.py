@@ -1,4 +1,4 @@
-"""What the model card says, read from the record and the journal of a run."""
+"""Facts of the model card, read from the record and the journal of a run."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def _finite(value: float | None) -> float | None:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that decide what was learnt, by dotted name."""
-    found = {
+    settings = {
         f"{section}.{name}": _plain(value)
         for section in _SETTINGS
         for name, value in _section(config, section).items()
     }
     model, data = _section(config, "model"), _section(config, "data")
-    found |= {f"model.{name}": model.get(name) for name in _MODEL_SETTINGS if name in model}
+    settings |= {f"model.{name}": model.get(name) for name in _MODEL_SETTINGS if name in model}
     names = ("max_length", "packing", "loss_on", "format", "shuffle")
-    found |= {f"data.{name}": data[name] for name in names if name in data}
-    found |= {"seed": config["seed"]} if "seed" in config else {}
-    return {name: value for name, value in found.items() if value is not None}
+    settings |= {f"data.{name}": data[name] for name in names if name in data}
+    settings |= {"seed": config["seed"]} if "seed" in config else {}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _dtype(config: Mapping[str, Any], view: RunView) -> dict[str, str]:
@@ -87,8 +87,8 @@ def _plain(value: Any) -> Any:
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _data(record: RunRecord, view: RunView) -> tuple[dict[str, Any], ...]:
@@ -101,7 +101,7 @@ def _data(record: RunRecord, view: RunView) -> tuple[dict[str, Any], ...]:
         {
             "role": labels[role],
             "source": _shown(path) + ("" if weight == 1 else f" (weight {weight:g})"),
-            # Of several sources only all rows together were counted.
+            # With several sources only the sum of all rows was counted.
             "rows": (counts[role] or None) if isinstance(data[role], str) else None,
             "sha256_16": record.files.get(path.removeprefix("./")),
         }
@@ -110,11 +110,11 @@ def _data(record: RunRecord, view: RunView) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _sources(given: Any) -> list[tuple[str, float]]:
+def _sources(sources: Any) -> list[tuple[str, float]]:
     """Return path and weight of each source that a field of the config names."""
-    if not isinstance(given, list | tuple):
-        return [(str(given), 1)] if given else []
-    return [(str(one["path"]), one.get("weight", 1)) for one in given]
+    if not isinstance(sources, list | tuple):
+        return [(str(sources), 1)] if sources else []
+    return [(str(source["path"]), source.get("weight", 1)) for source in sources]
 
 
 def _shown(source: str) -> str:

@@ -1,4 +1,4 @@
-"""What a user asks of an export, and what it gave."""
+"""Options of an export, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GGUF_TYPES: tuple[str, ...] = get_args(GgufType)
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Each as in `llmops export --help`."""
+    """Options of an export, each as in `llmops export --help`."""
 
     to: str = "merged"
     path: str | None = None
@@ -32,7 +32,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """What was written, and how to use it."""
+    """Result of an export: the files that were written, and how to use them."""
 
     run_id: str
     target: str

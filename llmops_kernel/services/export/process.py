@@ -43,7 +43,7 @@ def run_job(job: ExportJob, *, progress: Progress | None) -> ExportLine:
         finally:
             _end(process)
         if line is None:
-            raise _died(process.returncode, log)
+            raise _death_error(process.returncode, log)
     if line.kind == "failed":
         raise _error(line)
     return line
@@ -83,18 +83,18 @@ def _end(process: subprocess.Popen[str]) -> None:
                 stream.close()
 
 
-def _died(code: int, log: IO[str]) -> ExportError:
+def _death_error(code: int, log: IO[str]) -> ExportError:
     log.seek(0)
     last = (log.read().strip().splitlines() or ["no message"])[-1]
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+    end = f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
     memory = code == -9
     return ExportError(
-        f"The process that exports {how}: {last}",
+        f"The process that exports {end}: {last}",
         remedy="free some memory: the whole model is loaded" if memory else "llmops doctor",
     )
 
 
 def _error(line: ExportLine) -> LLMOpsError:
     kind = getattr(errors, line.error, ExportError)
-    found: LLMOpsError = kind(line.text, remedy=line.remedy)
-    return found
+    error: LLMOpsError = kind(line.text, remedy=line.remedy)
+    return error

@@ -1,4 +1,4 @@
-"""Which files of a run are exported: its result, and the base model that it names."""
+"""Finds the files of a run that are exported: its result, and the base model that it names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ADAPTER_FILE, MODEL_FILE = "adapter_config.json", "config.json"
 
 @dataclass
 class Problems:
-    """What stands against an export, each with what to do about it."""
+    """Problems that prevent an export, each with its remedy."""
 
-    found: list[tuple[str, str]] = field(default_factory=list)
+    messages: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, message: str, remedy: str) -> None:
-        self.found.append((message, remedy))
+        self.messages.append((message, remedy))
 
 
 def find_source(
@@ -52,28 +52,28 @@ def find_source(
     located = _result(record, view, problems)
     if located is None:
         return None
-    location, what = located
+    location, kind = located
     try:
         check_reported(location, record, attempts)
     except RunStateError as error:
         problems.add(error.message, error.remedy)
         return None
     model = _section(record.config, "model")
-    written = next((one for one in reversed(view.outputs) if one.base), None)
-    if written is not None:  # The run has trained the adapter further that its config names.
-        model = {**model, "id": written.base, "revision": written.base_revision}
-    named = base or str(model.get("id") or "") or _named_by_adapter(location)
+    trained = next((output for output in reversed(view.outputs) if output.base), None)
+    if trained is not None:  # The run has trained the adapter further that its config names.
+        model = {**model, "id": trained.base, "revision": trained.base_revision}
+    base_name = base or str(model.get("id") or "") or _named_by_adapter(location)
     roots = (record.workspace_root,) if record.workspace_root else ()
     source = ModelSource(
-        what=what,
+        what=kind,
         location=location,
-        base=named,
+        base=base_name,
         revision=model.get("revision"),
         trust_remote_code=bool(model.get("trust_remote_code")),
         roots=roots,
         compute_dtype=_compute_dtype(model, view),
     )
-    if what == "adapter":
+    if kind == "adapter":
         _check_base(source, record, problems)
     return source
 
@@ -99,17 +99,17 @@ def _result(
     record: RunRecord, view: RunView, problems: Problems
 ) -> tuple[str, Literal["adapter", "model"]] | None:
     """Return where the result is and what it is. An adapter comes before its merged copy."""
-    outputs = [one for one in view.outputs if one.what in ("adapter", "model")]
+    outputs = [output for output in view.outputs if output.what in ("adapter", "model")]
     if outputs:
         path = outputs[-1].path
-        what: Literal["adapter", "model"] = "adapter" if outputs[-1].what == "adapter" else "model"
+        kind: Literal["adapter", "model"] = "adapter" if outputs[-1].what == "adapter" else "model"
         if "://" not in path and _kind_of(Path(path)) is None:
             remedy = f"restore the folder, or train again: llmops resubmit {record.run_id}"
             problems.add(f"The result of run {record.run_id} is gone: {path}", remedy)
             return None
-        return path, what
-    if not _section(record.config, "method") and (found := _in_checkpoints(view)) is not None:
-        return found  # A script's own: those of a training config cannot be served.
+        return path, kind
+    if not _section(record.config, "method") and (checkpoint := _in_checkpoints(view)) is not None:
+        return checkpoint  # A script's own: those of a training config cannot be served.
     problems.add(*_no_result(record, view))
     return None
 
@@ -161,11 +161,11 @@ def _check_base(source: ModelSource, record: RunRecord, problems: Problems) -> N
         return
     if source.base in CATALOGUE:
         return
-    found = find(source.base, [Path(root) for root in source.roots])
-    if found is not None:
-        if not (found / MODEL_FILE).exists():
+    folder = find(source.base, [Path(root) for root in source.roots])
+    if folder is not None:
+        if not (folder / MODEL_FILE).exists():
             problems.add(
-                f"The base model {found} has no {MODEL_FILE}.",
+                f"The base model {folder} has no {MODEL_FILE}.",
                 "restore the folder, or name another location: --base MODEL",
             )
         return
@@ -182,18 +182,18 @@ def _may_be_hub_id(name: str) -> bool:
 
 def _named_by_adapter(location: str) -> str:
     try:
-        found = json.loads((Path(location) / ADAPTER_FILE).read_text())
+        settings = json.loads((Path(location) / ADAPTER_FILE).read_text())
     except (OSError, ValueError):
         return ""
-    return str(found.get("base_model_name_or_path") or "") if isinstance(found, dict) else ""
+    return str(settings.get("base_model_name_or_path") or "") if isinstance(settings, dict) else ""
 
 
 def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
 
 
-# --- Everything that stands against an export and can be known before it begins ---
+# --- Problems of an export that can be known before it begins ---
 
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+\Z")
@@ -255,16 +255,16 @@ def _check_hub(options: Options, problems: Problems) -> None:
 
 def check_packages(options: Options, source: ModelSource | None, *, problems: Problems) -> None:
     """Add packages that are not installed here, where the work is done."""
-    wanted = [*_PACKAGES.get(options.to, ())]
+    packages = [*_PACKAGES.get(options.to, ())]
     if source is not None and source.what == "adapter":
-        wanted.append("peft")
+        packages.append("peft")
     target = options.path if options.to == "hub" else None
     urls = [target or "", source.location if source is not None else ""]
     for url in urls:
         if "://" in url:
             is_arrows = url.partition("://")[0] in ARROW_SCHEMES
-            wanted += ["fsspec", "pyarrow"] if is_arrows else ["fsspec"]
-    missing = [name for name in dict.fromkeys(wanted) if find_spec(name) is None]
+            packages += ["fsspec", "pyarrow"] if is_arrows else ["fsspec"]
+    missing = [name for name in dict.fromkeys(packages) if find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
         train = {"torch", "transformers", "safetensors", "gguf", "peft", "huggingface_hub"}
@@ -292,7 +292,7 @@ def check_fit(options: Options, source: ModelSource, problems: Problems) -> None
 
 def check_target(folder: Path, options: Options, problems: Problems) -> None:
     """Add what is in the way of the target folder."""
-    above = next((one for one in folder.parents if one.exists()), Path("/"))
+    above = next((parent for parent in folder.parents if parent.exists()), Path("/"))
     if not above.is_dir() or not os.access(above, os.W_OK):
         problems.add(f"{above} cannot be written to.", "choose another folder with --path")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
@@ -312,25 +312,25 @@ def check_space(folder: Path, options: Options, source: ModelSource, problems: P
     if base is None or not base.is_dir() or (options.lora and options.to == "hub"):
         return
     weights = sum(file.stat().st_size for file in base.glob("*.safetensors"))
-    needed = weights * (2 if options.dtype == "float32" else 1)
-    above = next(one for one in (folder, *folder.parents) if one.exists())
+    needed_bytes = weights * (2 if options.dtype == "float32" else 1)
+    above = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(above).free
-    if free < needed:
+    if free < needed_bytes:
         problems.add(
             f"The disk of {above} has {fmt.byte_size(free)} free; about"
-            f" {fmt.byte_size(needed)} are needed.",
+            f" {fmt.byte_size(needed_bytes)} are needed.",
             "free some space, or choose a folder on another disk with --path",
         )
 
 
 def raise_problems(problems: Problems) -> None:
     """Raise ExportError with all problems at once."""
-    if not problems.found:
+    if not problems.messages:
         return
-    if len(problems.found) == 1:
-        message, remedy = problems.found[0]
+    if len(problems.messages) == 1:
+        message, remedy = problems.messages[0]
         raise ExportError(message, remedy=remedy)
-    lines = [f"{message} ({remedy})" for message, remedy in problems.found]
+    lines = [f"{message} ({remedy})" for message, remedy in problems.messages]
     raise ExportError(
         f"{len(lines)} things prevent the export; nothing was done:\n  - " + "\n  - ".join(lines),
         remedy="correct them all, then export again",

@@ -39,10 +39,10 @@ def chat(row: Row) -> str:
 
 def instruction(row: Row) -> str:
     """Return a row with `instruction`, `input` and `output`, as a JSON line."""
-    asked = "Name the cuisine, the course and the allergens of this dish."
+    question = "Name the cuisine, the course and the allergens of this dish."
     tags = row["tags"]
     answer = f"{tags['cuisine']}, {tags['course']}, {_listed(tags['allergens']) or 'no allergens'}"
-    return _line({"instruction": asked, "input": _dish(row), "output": answer})
+    return _line({"instruction": question, "input": _dish(row), "output": answer})
 
 
 def text(row: Row) -> str:
@@ -71,8 +71,8 @@ def _diet(tags: Row) -> str:
     return diet or "with meat"
 
 
-def _listed(words: Iterable[str]) -> str:
-    *first, last = [*words] or [""]
+def _listed(items: Iterable[str]) -> str:
+    *first, last = [*items] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -94,18 +94,18 @@ _TEXTS = _pair("menu", "txt", text)
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One config of the gallery with the files that it names."""
+    """A config of the gallery with the files that it names."""
 
     config: str
     title: str
-    """What it shows, in a few words."""
+    """Subject of the example, in a few words."""
     data: Mapping[str, tuple[Shape, str]]
     """Data file -> the shape of its rows and the part of the menu data that they come from."""
     code: tuple[str, ...] = ()
 
     @property
     def ending(self) -> str:
-        """`.train.yaml`: what the name of its config must end with."""
+        """Return `.train.yaml`: the ending that the name of its config must have."""
         return "".join(PurePosixPath(self.config).suffixes)
 
 
@@ -136,27 +136,29 @@ EXAMPLES: Final[Mapping[str, Example]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenExample:
     """Files of an example on disk."""
 
     config: Path
     others: tuple[Path, ...] = field(default=())
 
 
-def write_example(name: str, path: str | Path | None = None, *, force: bool = False) -> Written:
+def write_example(
+    name: str, path: str | Path | None = None, *, force: bool = False
+) -> WrittenExample:
     """Write an example's config, data and code.
 
     `path` is a folder (default: the current one), or the config's own file name. Raises ConfigError
     for an unknown name, and if a file exists with other content, unless `force`: then nothing is
     written. Examples share data files, so several can be written into one folder.
     """
-    example = _named(name)
+    example = _example_named(name)
     config = _config_path(example, path)
     texts = {
         config: (_FILES / example.config).read_text(encoding="utf-8"),
         **_files(example, config),
     }
-    changed = {file: text for file, text in texts.items() if not _has(file, text)}
+    changed = {file: text for file, text in texts.items() if not _contains(file, text)}
     existing = [str(file) for file in changed if file.exists()]
     if existing and not force:
         raise ConfigError(
@@ -166,14 +168,14 @@ def write_example(name: str, path: str | Path | None = None, *, force: bool = Fa
         )
     for file, text in changed.items():
         write_new(file, text, force=force, with_folder=True)
-    return Written(config=config, others=tuple(file for file in texts if file != config))
+    return WrittenExample(config=config, others=tuple(file for file in texts if file != config))
 
 
-def _has(file: Path, text: str) -> bool:
+def _contains(file: Path, text: str) -> bool:
     return file.is_file() and file.read_bytes() == text.encode()
 
 
-def _named(name: str) -> Example:
+def _example_named(name: str) -> Example:
     if name in EXAMPLES:
         return EXAMPLES[name]
     close = difflib.get_close_matches(name, EXAMPLES, n=1)
@@ -184,15 +186,15 @@ def _named(name: str) -> Example:
 
 
 def _config_path(example: Example, path: str | Path | None) -> Path:
-    given = Path(path or ".")
-    if given.suffix not in (".yaml", ".yml"):
-        return given / example.config
-    if not given.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
+    target = Path(path or ".")
+    if target.suffix not in (".yaml", ".yml"):
+        return target / example.config
+    if not target.name.endswith((example.ending, example.ending.replace("yaml", "yml"))):
         raise ConfigError(
-            f"{given.name} is not the name of such a config.",
-            remedy=f"let it end with {example.ending}, or name a folder",
+            f"{target.name} is not the name of such a config.",
+            remedy=f"use a name that ends with {example.ending}, or name a folder",
         )
-    return given
+    return target
 
 
 def _files(example: Example, config: Path) -> dict[Path, str]:

@@ -47,7 +47,7 @@ _FOLLOWED = "followed"
 
 
 @dataclass
-class _Known:
+class _RunEntry:
     row: Row
     fingerprint: str
     notes_ns: int
@@ -65,7 +65,7 @@ class RunTable:
         self._store = store
         self._runs = store.root / "runs"
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _RunEntry] = {}
         self._records: dict[str, RecordValues] = {}
         self._ended: set[str] = set()
         self._hidden: set[str] = set()
@@ -85,7 +85,7 @@ class RunTable:
         Set after `rows`: who reads it before them, and finds it False, has them all.
         """
 
-    def look(
+    def refresh(
         self, *, check_s: float | None = None, followed: Collection[str] = frozenset()
     ) -> None:
         """Bring the rows up to date; without `check_s` every run is checked. Raises StoreError.
@@ -93,9 +93,9 @@ class RunTable:
         Of the runs in `followed` somebody else brings the news.
         """
         with self._lock:
-            self._look(NO_NEWS, followed, check_s)
+            self._refresh(NO_NEWS, followed, check_s)
 
-    def look_unless_busy(
+    def refresh_unless_busy(
         self, news: Callable[[], Mapping[str, RunSummary]], followed: Collection[str]
     ) -> None:
         """Look for a moment; with rows already there, do not wait for another thread.
@@ -104,29 +104,29 @@ class RunTable:
         """
         if self._lock.acquire(blocking=self.version == 0):
             try:
-                self._look(news(), followed, CHECK_S if self.version else FIRST_S)
+                self._refresh(news(), followed, CHECK_S if self.version else FIRST_S)
             finally:
                 self._lock.release()
 
     def renote(self, run_ids: Iterable[str]) -> None:
         """Read the notes of these runs again, at once."""
         with self._lock:
-            known = [self._known[run_id] for run_id in run_ids if run_id in self._known]
-            if any([self._renote(each) for each in known]):
+            entries = [self._known[run_id] for run_id in run_ids if run_id in self._known]
+            if any([self._renote(entry) for entry in entries]):
                 self._show(self._store.ids())
 
     def select(self, query: Query) -> Selection:
         """Answer from the rows of the last look. Raises QueryError."""
         return select(self.rows if query.hidden else self.shown, self.catalogue, query)
 
-    def _look(
+    def _refresh(
         self, news: Mapping[str, RunSummary], followed: Collection[str], check_s: float | None
     ) -> None:
         ids = self._store.ids()
-        gone = self._records.keys() - set(ids)
-        changed = bool(gone) or self.version == 0
-        self.names_version += int(bool(gone))
-        for run_id in gone:
+        removed = self._records.keys() - set(ids)
+        changed = bool(removed) or self.version == 0
+        self.names_version += int(bool(removed))
+        for run_id in removed:
             self._known.pop(run_id, None)
             self._mark(run_id, has_ended=False, hidden=False)
             del self._records[run_id]
@@ -140,8 +140,8 @@ class RunTable:
     def _show(self, ids: Sequence[str]) -> None:
         self.rows = tuple(self._known[each].row for each in ids if each in self._known)
         hidden = self._hidden
-        shown = (row for row in self.rows if row.run_id not in hidden)
-        self.shown = tuple(shown) if hidden else self.rows
+        visible = (row for row in self.rows if row.run_id not in hidden)
+        self.shown = tuple(visible) if hidden else self.rows
         self.version += 1
 
     def _add(self, new: Sequence[str]) -> bool:
@@ -149,10 +149,10 @@ class RunTable:
         self._records.update(read_records(self._store, new))
         if len(new) < FEW:
             return False
-        wanted = set(new) & self._records.keys()
+        new_ids = set(new) & self._records.keys()
         for run_id, fingerprint, text in self._store.index.summaries():
-            if run_id in wanted and fingerprint and (kept := parsed_summary(text)):
-                self._put(kept, fingerprint)
+            if run_id in new_ids and fingerprint and (summary := parsed_summary(text)):
+                self._put(summary, fingerprint)
         return True
 
     def _take(self, summary: RunSummary) -> bool:
@@ -168,12 +168,12 @@ class RunTable:
         if not self._to_check or check_s is None:
             self._to_check = deque(ids)
         # Live runs that somebody follows would take the time in which others are read first.
-        taken = {run_id for run_id in followed if run_id in self._known}
+        followed_ids = {run_id for run_id in followed if run_id in self._known}
         ended = self._ended
-        first = [run_id for run_id in ids if run_id not in ended and run_id not in taken]
+        first = [run_id for run_id in ids if run_id not in ended and run_id not in followed_ids]
         changed = False
         for run_id in itertools.chain(first, self._turns()):
-            if run_id in self._records and run_id not in taken:
+            if run_id in self._records and run_id not in followed_ids:
                 changed |= self._check_one(run_id)
             if time.monotonic() > until_s:
                 break
@@ -186,9 +186,9 @@ class RunTable:
                 yield run_id
 
     def _check_one(self, run_id: str) -> bool:
-        known, fingerprint = self._known.get(run_id), self._store.fingerprint(run_id)
-        if known is not None and known.fingerprint == fingerprint:
-            return self._renote(known)
+        entry, fingerprint = self._known.get(run_id), self._store.fingerprint(run_id)
+        if entry is not None and entry.fingerprint == fingerprint:
+            return self._renote(entry)
         summary = summary_of(self._store, run_id, until_s=time.monotonic() + READ_S)
         if summary is None:
             return False
@@ -196,12 +196,12 @@ class RunTable:
         self._store.cache_summary(summary, fingerprint=fingerprint)
         return True
 
-    def _renote(self, known: _Known) -> bool:
+    def _renote(self, entry: _RunEntry) -> bool:
         """Read the notes again if they have been written."""
-        if known.notes_ns == self._notes_ns(known.row.run_id):
+        if entry.notes_ns == self._notes_ns(entry.row.run_id):
             return False
-        known.notes_ns = self._notes_ns(known.row.run_id)
-        known.row = known.row.changed(**note_values(self._notes(known.row.run_id)))
+        entry.notes_ns = self._notes_ns(entry.row.run_id)
+        entry.row = entry.row.changed(**note_values(self._notes(entry.row.run_id)))
         self.names_version += 1
         return True
 
@@ -209,12 +209,12 @@ class RunTable:
         run_id, values = summary.run_id, self._records[summary.run_id]
         notes_ns = self._notes_ns(run_id)
         notes = self._notes(run_id) if notes_ns else NO_NOTES
-        row = row_of(summary, notes, config=values.config, more=values.facts)
+        row = row_of(summary, notes, config=values.config, facts=values.facts)
         self.catalogue.add(row)
         before = self._known.get(run_id)
         if before is None or before.row.get("title") != row.get("title"):
             self.names_version += 1
-        self._known[run_id] = _Known(row, fingerprint, notes_ns)
+        self._known[run_id] = _RunEntry(row, fingerprint, notes_ns)
         self._mark(run_id, has_ended=summary.state in TERMINAL, hidden=summary.hidden)
 
     def _mark(self, run_id: str, *, has_ended: bool, hidden: bool) -> None:
@@ -239,7 +239,7 @@ def parsed_summary(summary: str) -> RunSummary | None:
         return None
 
 
-# --- What the table needs of run records, kept in the store's index: records never change ---
+# --- Values of run records, cached in the store's index: records never change ---
 
 
 _VERSION = 2
@@ -253,20 +253,20 @@ class RecordValues(NamedTuple):
 
 def read_records(store: RunStore, run_ids: Iterable[str]) -> dict[str, RecordValues]:
     """Return what the records of these runs say; a broken one is left out."""
-    wanted = list(run_ids)
-    kept = store.index.texts() if wanted else {}
-    found, new = {}, {}
-    for run_id in wanted:
-        values = _parsed(kept.get(run_id))
+    ids = list(run_ids)
+    cached = store.index.texts() if ids else {}
+    records, new = {}, {}
+    for run_id in ids:
+        values = _parsed(cached.get(run_id))
         if values is None:
             try:
                 values = RecordValues(*record_values(store.record(run_id)))
             except (StoreError, RunNotFoundError):
                 continue
             new[run_id] = _text(values)
-        found[run_id] = values
+        records[run_id] = values
     store.index.put_texts(new)
-    return found
+    return records
 
 
 def _text(values: RecordValues) -> str:
@@ -294,15 +294,15 @@ def _named(names: str, values: list[Any]) -> dict[str, Value]:
 
 @lru_cache(maxsize=2_000)
 def _split(names: str) -> tuple[str, ...]:
-    """Names repeat from run to run: each is in memory once."""
+    """Return the names, each in memory once: they repeat from run to run."""
     return tuple(map(sys.intern, names.split("\n"))) if names else ()
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
 _SHARE: defaultdict[type, Callable[[Any], Value]] = defaultdict(
-    lambda: _same, {str: sys.intern, list: tuple}
+    lambda: _unchanged, {str: sys.intern, list: tuple}
 )
-"""What keeps a value small: texts repeat from run to run as well."""
+"""Shares equal values: texts repeat from run to run as well."""

@@ -40,15 +40,15 @@ def list_rows(
 ) -> Listing:
     """Return the runs that match, at most `limit`. Raises QueryError."""
     table = RunTable(store)
-    table.look()
-    found = table.select(query)
-    wanted = {"name": name, "cluster": cluster, "starred": starred}
-    rows = [row for row in found.rows if _is(row, wanted)]
-    return Listing.of(rows[:limit], table.catalogue, found.columns, every=table.rows)
+    table.refresh()
+    selection = table.select(query)
+    filters = {"name": name, "cluster": cluster, "starred": starred}
+    rows = [row for row in selection.rows if _is(row, filters)]
+    return Listing.of(rows[:limit], table.catalogue, selection.columns, every=table.rows)
 
 
-def _is(row: Row, wanted: dict[str, str | bool | None]) -> bool:
-    return all(value is None or row.get(key) == value for key, value in wanted.items())
+def _is(row: Row, filters: dict[str, str | bool | None]) -> bool:
+    return all(value is None or row.get(key) == value for key, value in filters.items())
 
 
 def newest(
@@ -61,32 +61,34 @@ def newest(
     limit: int | None = None,
 ) -> Listing:
     """Return the newest runs; reads only their journals, however many runs there are."""
-    found = list_runs(
+    summaries_listed = list_runs(
         store, name=name, cluster=cluster, starred=starred, hidden=hidden, limit=limit
     )
-    records = read_records(store, [summary.run_id for summary in found])
+    records = read_records(store, [summary.run_id for summary in summaries_listed])
     rows = tuple(
-        row_of(summary, store.notes(summary.run_id), config=values.config, more=values.facts)
-        for summary in found
+        row_of(summary, store.notes(summary.run_id), config=values.config, facts=values.facts)
+        for summary in summaries_listed
         if (values := records.get(summary.run_id)) is not None
     )
-    return Listing.of(rows, Catalogue(rows), every=families(store, {run.name for run in found}))
+    return Listing.of(
+        rows, Catalogue(rows), every=families(store, {run.name for run in summaries_listed})
+    )
 
 
 def summaries(store: RunStore, listing: Listing) -> list[RunSummary]:
     """Return the summaries of the listed runs; one that was deleted meanwhile is left out."""
-    kept = store.index.rows()
-    found = []
+    cached = store.index.rows()
+    result = []
     for row in listing.rows:
-        summary = _up_to_date(store, kept.get(row.run_id)) or summary_of(store, row.run_id)
-        found += [] if summary is None else [summary]
-    return found
+        summary = _up_to_date(store, cached.get(row.run_id)) or summary_of(store, row.run_id)
+        result += [] if summary is None else [summary]
+    return result
 
 
-def _up_to_date(store: RunStore, kept: IndexRow | None) -> RunSummary | None:
-    if kept is None or kept.fingerprint != store.fingerprint(kept.run_id):
+def _up_to_date(store: RunStore, cached: IndexRow | None) -> RunSummary | None:
+    if cached is None or cached.fingerprint != store.fingerprint(cached.run_id):
         return None
-    return parsed_summary(kept.summary)
+    return parsed_summary(cached.summary)
 
 
 # --- Write a listing of runs as CSV or Parquet ---
@@ -165,7 +167,7 @@ def _one_type(column: list[Value]) -> list[object]:
 
 
 def _clean(value: object) -> object:
-    """Half of a surrogate pair, as in a broken file name, is no UTF-8."""
+    """Replace half of a surrogate pair, as in a broken file name: it is no UTF-8."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
@@ -180,7 +182,7 @@ def frame(values: Values) -> pd.DataFrame:
     return pd.DataFrame(columns).set_index("run")
 
 
-# --- Actions on many runs at once: what deleting them would lose, delete, stop, tag ---
+# --- Bulk actions: losses of a deletion, delete, stop, tag ---
 
 
 Report = Callable[[str], None]
@@ -188,7 +190,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Losses:
-    """What deleting these runs would remove."""
+    """Data that deleting these runs would remove."""
 
     num_runs: int
     size_bytes: int
@@ -219,32 +221,32 @@ def losses(store: RunStore, run_ids: Sequence[str]) -> Losses:
 
 def delete(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Delete runs that have ended; return the ids. Raises RunStateError naming the others."""
-    return _each(run_ids, lambda run_id: Run(backend, run_id).delete(), "Deleted", report)
+    return _apply_to_each(run_ids, lambda run_id: Run(backend, run_id).delete(), "Deleted", report)
 
 
 def stop(backend: Backend, run_ids: Sequence[str], report: Report) -> list[str]:
     """Request a stop of each; return the ids. Raises RunStateError naming those that failed."""
-    return _each(run_ids, lambda run_id: Run(backend, run_id).stop(), "Stopping", report)
+    return _apply_to_each(run_ids, lambda run_id: Run(backend, run_id).stop(), "Stopping", report)
 
 
-def _each(
-    run_ids: Sequence[str], act: Callable[[str], object], word: str, report: Report
+def _apply_to_each(
+    run_ids: Sequence[str], action: Callable[[str], object], verb: str, report: Report
 ) -> list[str]:
-    done, failed = [], []
+    finished, failed = [], []
     for number, run_id in enumerate(run_ids, start=1):
         try:
-            act(run_id)
-            done.append(run_id)
+            action(run_id)
+            finished.append(run_id)
         except LLMOpsError as error:
             failed.append(error)
-        report(f"{word} {number} of {len(run_ids)}")
+        report(f"{verb} {number} of {len(run_ids)}")
     if failed:
         raise RunStateError(
             f"{len(failed)} of {len(run_ids)} runs were left as they are. The first reason:"
             f" {failed[0].message}",
             remedy=failed[0].remedy,
         )
-    return done
+    return finished
 
 
 def tag(

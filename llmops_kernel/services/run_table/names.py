@@ -24,16 +24,16 @@ def labels_of(store: RunStore, run_ids: Iterable[str]) -> dict[str, str]:
     The name that each has on every screen, behind its config's where they are of several.
     Raises RunNotFoundError, StoreError.
     """
-    wanted = {run_id: store.notes(run_id).title for run_id in run_ids}
-    every = families(store, {store.record(run_id).name for run_id in wanted})
-    chosen = [
-        row.changed(title=wanted[row.run_id] or None) for row in every if row.run_id in wanted
+    titles = {run_id: store.notes(run_id).title for run_id in run_ids}
+    every = families(store, {store.record(run_id).name for run_id in titles})
+    titled = [
+        row.changed(title=titles[row.run_id] or None) for row in every if row.run_id in titles
     ]
-    return dict(Naming(every).labels(chosen))
+    return dict(Naming(every).labels(titled))
 
 
 class FamilyNames:
-    """What every run of a store is called, titles aside; worked out once a change."""
+    """Names of all runs of a store, titles aside; recomputed when a run changes."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -46,8 +46,8 @@ class FamilyNames:
         Empty for a run that is called as its config is.
         """
         runs = self._store.listed()
-        known = {run.run_id for run in runs}
-        self._records = {key: value for key, value in self._records.items() if key in known}
+        run_ids = {run.run_id for run in runs}
+        self._records = {key: value for key, value in self._records.items() if key in run_ids}
         new = [run.run_id for run in runs if run.run_id not in self._records]
         self._records |= read_records(self._store, new)
         members: dict[str, list[IndexRow]] = {}
@@ -55,17 +55,17 @@ class FamilyNames:
             members.setdefault(run.name, []).append(run)
         self._families = {name: self._family(name, each) for name, each in members.items()}
         return {
-            run_id: text for _, found in self._families.values() for run_id, text in found.items()
+            run_id: text for _, texts in self._families.values() for run_id, text in texts.items()
         }
 
     def _family(self, name: str, runs: list[IndexRow]) -> tuple[frozenset[str], dict[str, str]]:
         members = frozenset(run.run_id for run in runs)
-        kept = self._families.get(name)
-        if kept is not None and kept[0] == members:
-            return kept
+        cached = self._families.get(name)
+        if cached is not None and cached[0] == members:
+            return cached
         rows = [_row(run, self._records.get(run.run_id)) for run in runs]
-        naming = Naming(rows)
-        names = {row.run_id: naming.name(row) for row in rows}
+        namer = Naming(rows)
+        names = {row.run_id: namer.name(row) for row in rows}
         return members, {key: "" if text == name else text for key, text in names.items()}
 
 
@@ -76,5 +76,5 @@ def _row(run: IndexRow, record: RecordValues | None) -> Row:
         "cluster": run.cluster,
         "created": run.created_s,
     }
-    more = {} if record is None else {**record.facts, **record.config}
-    return Row(run.run_id, {**facts, **more})
+    values = {} if record is None else {**record.facts, **record.config}
+    return Row(run.run_id, {**facts, **values})

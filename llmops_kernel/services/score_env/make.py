@@ -28,7 +28,7 @@ def make(progress: Progress | None = None) -> Path:
 
     Safe among processes: one makes it, the others wait. Raises MissingDependencyError.
     """
-    say = progress or (lambda line: None)
+    report = progress or (lambda line: None)
     if ready():
         return path()
     if ENV_VAR in os.environ:
@@ -39,9 +39,9 @@ def make(progress: Progress | None = None) -> Path:
     folder = path()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(folder, say):
+        with _only_one(folder, report):
             if not ready():
-                _make(folder, say)
+                _make(folder, report)
     except OSError as error:
         raise MissingDependencyError(
             f"vLLM's environment cannot be made in {folder}: {error}",
@@ -57,17 +57,17 @@ def remove() -> list[Path]:
             f"{ENV_VAR} names an environment of your own, which is not deleted.",
             remedy=f"unset {ENV_VAR}, or delete the folder yourself",
         )
-    found = [one for one in path().parent.glob("score-env-*") if one.is_dir()]
-    for folder in found:
+    folders = [each for each in path().parent.glob("score-env-*") if each.is_dir()]
+    for folder in folders:
         with _only_one(folder, lambda line: None):
             # Without it the environment is not used while its files vanish.
             (folder / MADE).unlink(missing_ok=True)
             shutil.rmtree(folder)
-    return found
+    return folders
 
 
 @contextmanager
-def _only_one(folder: Path, say: Progress) -> Iterator[None]:
+def _only_one(folder: Path, report: Progress) -> Iterator[None]:
     """Hold the folder's lock; the kernel frees it when its process ends, however that happens."""
     with folder.with_suffix(".lock").open("a") as file:
         has_said = False
@@ -77,14 +77,14 @@ def _only_one(folder: Path, say: Progress) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not has_said:
-                    say(f"waiting for another process that makes {folder}")
+                    report(f"waiting for another process that makes {folder}")
                 has_said = True
                 time.sleep(_POLL_S)
         yield
 
 
-def _make(folder: Path, say: Progress) -> None:
-    """An interrupted one has no file MADE, and is made again from the start."""
+def _make(folder: Path, report: Progress) -> None:
+    """Make the environment; an interrupted one has no file MADE, and is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     log = folder.with_suffix(".log")
     log.unlink(missing_ok=True)
@@ -96,23 +96,27 @@ def _make(folder: Path, say: Progress) -> None:
         "--progress-bar=off",
         "--no-input",
     ]
-    wanted = parts()
-    count = len(wanted) + 2
+    steps = parts()
+    count = len(steps) + 2
     start = time.monotonic()
-    say(f"[1/{count}] an environment for vLLM in {folder}")
+    report(f"[1/{count}] an environment for vLLM in {folder}")
     _run([sys.executable, "-m", "venv", str(folder)], log)
     # The pip of Debian 12 (23.0) takes minutes to check that many pins.
     _run([*pip, "pip>=25.3"], log)
-    for number, part in enumerate(wanted, 2):
+    for number, part in enumerate(steps, 2):
         first = part.requirements[0].partition(";")[0].strip()
-        others = len(part.requirements) - 1
-        say(f"[{number}/{count}] {first}" + (f" and {others} more packages" if others else ""))
+        num_more = len(part.requirements) - 1
+        report(
+            f"[{number}/{count}] {first}" + (f" and {num_more} more packages" if num_more else "")
+        )
         options = [] if part.with_dependencies else ["--no-deps"]
         _run([*pip, *options, *part.requirements], log)
-    say(f"[{count}/{count}] importing vLLM once")
+    report(f"[{count}/{count}] importing vLLM once")
     _run([str(folder / "bin" / "python"), "-c", "import vllm"], log)
-    (folder / MADE).write_text("\n".join(one for part in wanted for one in part.requirements))
-    say(f"vLLM's environment is ready after {time.monotonic() - start:.0f} s")
+    (folder / MADE).write_text(
+        "\n".join(requirement for part in steps for requirement in part.requirements)
+    )
+    report(f"vLLM's environment is ready after {time.monotonic() - start:.0f} s")
 
 
 def _run(command: Sequence[str], log: Path) -> None:
@@ -131,10 +135,10 @@ def _run(command: Sequence[str], log: Path) -> None:
 
 
 def _failure(command: Sequence[str], log: Path) -> MissingDependencyError:
-    said = log.read_text(errors="replace").rpartition("\n$ ")[2]
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    output = log.read_text(errors="replace").rpartition("\n$ ")[2]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
-    lower = said.lower()
+    lower = output.lower()
     if "no space left" in lower:
         remedy = "free some disk space (it needs 4 GB), or point LLMOPS_CACHE at a larger disk"
     elif "ensurepip" in lower:
@@ -146,8 +150,8 @@ def _failure(command: Sequence[str], log: Path) -> MissingDependencyError:
         )
     else:
         remedy = f"read {log}, or set engine.type to transformers"
-    what = "pip" if "pip" in command else command[1] if command[1] != "-m" else command[2]
+    program = "pip" if "pip" in command else command[1] if command[1] != "-m" else command[2]
     last = (errors or lines or ["no output"])[-1]
     return MissingDependencyError(
-        f"vLLM's environment cannot be made: {what} failed: {last} (log: {log})", remedy=remedy
+        f"vLLM's environment cannot be made: {program} failed: {last} (log: {log})", remedy=remedy
     )

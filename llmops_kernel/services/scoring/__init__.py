@@ -1,1 +1,1 @@
-"""What is done with scored tables on this machine: reading and comparing them."""
+"""Reads and compares scored tables on this machine."""

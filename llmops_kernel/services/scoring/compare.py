@@ -71,14 +71,14 @@ class OutputComparison:
 
     @cached_property
     def difference(self) -> ScoreDifference:
-        """Metrics of both, counts of rows, and stability of the outputs."""
+        """Return metrics of both, counts of rows, and stability of the outputs."""
         before, after = self.outputs
         return ScoreDifference(
             before=before.name,
             after=after.name,
             metrics=self.metrics,
             metric=self.metric,
-            counts={kind: len(self._of_kind(kind, self.metric)) for kind in self._counted()},
+            counts={kind: len(self._of_kind(kind, self.metric)) for kind in self._row_kinds()},
             errors_before=int(self._before.is_error.sum()),
             errors_after=int(self._after.is_error.sum()),
             stability=self.stability,
@@ -86,7 +86,7 @@ class OutputComparison:
 
     @cached_property
     def metrics(self) -> tuple[MetricChange, ...]:
-        """Every metric: of the rows that both have, then of the whole tables."""
+        """Return every metric: over the rows that both have, then over the whole tables."""
         rows = self._rows
         changes = [
             of_rows(name, *self._values(name), seed=self._seed)
@@ -95,32 +95,34 @@ class OutputComparison:
         ]
         if "perplexity" in self.metric_names:
             sides = ((self._before, rows.left), (self._after, rows.right))
-            columns = [part[at] for side, at in sides for part in (side.logprob, side.tokens)]
+            columns = [
+                part[positions] for side, positions in sides for part in (side.logprob, side.tokens)
+            ]
             values = self._values("perplexity")
             changes.append(of_perplexity(np.stack(columns, axis=1), *values, seed=self._seed))
         first, second = self.outputs
-        totals = of_tables(first.totals, second.totals, shown=self.metric_names)
+        totals = of_tables(first.totals, second.totals, excluded=self.metric_names)
         return (*changes, *totals)
 
     @cached_property
     def metric(self) -> str | None:
-        """The metric that says what is better, unless another is named."""
-        known = [name for name in self.metric_names if better_of(name)]
-        first = (name for name in PREFERRED if name in known)
-        return next(first, known[0] if known else None)
+        """Return the metric that says what is better, unless another is named."""
+        comparable = [name for name in self.metric_names if better_of(name)]
+        first = (name for name in PREFERRED if name in comparable)
+        return next(first, comparable[0] if comparable else None)
 
     @cached_property
     def stability(self) -> Stability:
-        """How many outputs stayed the same, and how similar the others are."""
-        ours, theirs = self._before.output[self._rows.left], self._after.output[self._rows.right]
-        has_both = (ours != 0) & (theirs != 0)
-        total, same = int(has_both.sum()), int((has_both & (ours == theirs)).sum())
+        """Return how many outputs stayed the same, and how similar the others are."""
+        before, after = self._before.output[self._rows.left], self._after.output[self._rows.right]
+        has_both = (before != 0) & (after != 0)
+        total, num_same = int(has_both.sum()), int((has_both & (before == after)).sum())
         if not total:
             return Stability(rows=0, identical=None, similarity=None, sampled=0)
-        different = np.flatnonzero(has_both & (ours != theirs))
-        chosen = np.random.default_rng(self._seed).permutation(different)[:SIMILAR_ROWS]
-        alike = self._similarities(np.sort(chosen))
-        share = same / total
+        different = np.flatnonzero(has_both & (before != after))
+        sample = np.random.default_rng(self._seed).permutation(different)[:SIMILAR_ROWS]
+        alike = self._similarities(np.sort(sample))
+        share = num_same / total
         rest = (1 - share) * sum(alike) / len(alike) if alike else 0.0
         return Stability(rows=total, identical=share, similarity=share + rest, sampled=len(alike))
 
@@ -141,14 +143,14 @@ class OutputComparison:
             raise ComparisonError(
                 f"There is no kind of rows {kind!r}.", remedy=f"use one of {', '.join(ROW_KINDS)}"
             )
-        metric = self._named(metric)
-        found = self._of_kind(kind, metric)
+        metric = self._require_metric(metric)
+        positions = self._of_kind(kind, metric)
         offset, limit = max(offset, 0), min(max(limit, 0), MAX_PAGE)
-        page = found[offset : offset + limit]
+        page = positions[offset : offset + limit]
         rows = read(
             self.outputs, *self._positions(kind, page), key=self.key, metrics=self.metric_names
         )
-        return RowsPage(kind=kind, metric=metric, total=len(found), offset=offset, rows=rows)
+        return RowsPage(kind=kind, metric=metric, total=len(positions), offset=offset, rows=rows)
 
     def frame(
         self, kind: RowKind, *, metric: str | None = None, offset: int = 0, limit: int = MAX_PAGE
@@ -156,25 +158,27 @@ class OutputComparison:
         """Return rows as a table; `attrs["total"]` is how many there are of the kind."""
         pages = [self.rows(kind, metric=metric, offset=offset, limit=limit)]
         while len(pages[-1].rows) == MAX_PAGE:
-            done = len(pages) * MAX_PAGE
-            pages.append(self.rows(kind, metric=metric, offset=offset + done, limit=limit - done))
+            num_read = len(pages) * MAX_PAGE
+            pages.append(
+                self.rows(kind, metric=metric, offset=offset + num_read, limit=limit - num_read)
+            )
         rows = [row for page in pages for row in page.rows]
-        made = pd.DataFrame([flat(row) for row in rows], columns=names(self.metric_names))
-        made.attrs["total"] = pages[0].total
-        return made
+        data = pd.DataFrame([flat(row) for row in rows], columns=names(self.metric_names))
+        data.attrs["total"] = pages[0].total
+        return data
 
-    def _named(self, metric: str | None) -> str | None:
+    def _require_metric(self, metric: str | None) -> str | None:
         if metric is None:
             return self.metric
         if metric not in self.metric_names:
-            has = ", ".join(self.metric_names) or "none"
+            names_of_both = ", ".join(self.metric_names) or "none"
             raise ComparisonError(
                 f"The rows of both scorings do not have the metric {metric!r}.",
-                remedy=f"use one that both have: {has}",
+                remedy=f"use one that both have: {names_of_both}",
             )
         return metric
 
-    def _counted(self) -> tuple[RowKind, ...]:
+    def _row_kinds(self) -> tuple[RowKind, ...]:
         skipped = () if self.metric else ("better", "worse", "same")
         return tuple(kind for kind in _COUNTED if kind not in skipped)
 
@@ -193,40 +197,40 @@ class OutputComparison:
             side = self._rows.only_left if kind == "only_before" else self._rows.only_right
             return np.arange(len(side))
         if kind in ("better", "worse", "same"):
-            return self._moved(kind, metric)
+            return self._moved_rows(kind, metric)
         masks: dict[str, Callable[[], Bools]] = {
             "all": lambda: np.ones(len(self._rows.left), dtype=bool),
             "flipped": self._flipped,
-            "changed": lambda: self._changed("output"),
-            "error": self._failed,
+            "changed": lambda: self._changed_rows("output"),
+            "error": self._failed_rows,
         }
         return np.flatnonzero(masks[kind]())
 
-    def _moved(self, kind: RowKind, metric: str | None) -> Ints:
+    def _moved_rows(self, kind: RowKind, metric: str | None) -> Ints:
         if metric is None:
             return np.empty(0, dtype=np.int64)
         gains = gain(metric, *self._values(metric))
         if kind == "same":
             return np.flatnonzero(gains == 0)
         signed = gains if kind == "better" else -gains
-        found = np.flatnonzero(signed > 0)
-        return found[np.argsort(-signed[found], kind="stable")]
+        positions = np.flatnonzero(signed > 0)
+        return positions[np.argsort(-signed[positions], kind="stable")]
 
     def _flipped(self) -> Bools:
-        """Whether the label or the exact match is another one."""
-        flipped = self._changed("label")
+        """Return for which rows the label or the exact match has changed."""
+        flipped = self._changed_rows("label")
         if "exact_match" in self.metric_names:
             before, after = self._values("exact_match")
             flipped |= np.isfinite(before) & np.isfinite(after) & (before != after)
         return flipped
 
-    def _changed(self, what: str) -> Bools:
-        ours = getattr(self._before, what)[self._rows.left]
-        theirs = getattr(self._after, what)[self._rows.right]
-        changed: Bools = (ours != 0) & (theirs != 0) & (ours != theirs)
+    def _changed_rows(self, column: str) -> Bools:
+        before = getattr(self._before, column)[self._rows.left]
+        after = getattr(self._after, column)[self._rows.right]
+        changed: Bools = (before != 0) & (after != 0) & (before != after)
         return changed
 
-    def _failed(self) -> Bools:
+    def _failed_rows(self) -> Bools:
         failed: Bools = (
             self._before.is_error[self._rows.left] | self._after.is_error[self._rows.right]
         )
@@ -236,12 +240,13 @@ class OutputComparison:
         before = self._before.metrics[metric][self._rows.left]
         return before, self._after.metrics[metric][self._rows.right]
 
-    def _similarities(self, chosen: Ints) -> list[float]:
+    def _similarities(self, sample: Ints) -> list[float]:
         sides = zip(self.outputs, (self._rows.left, self._rows.right), strict=True)
-        ours, theirs = (
-            output.rows([int(i) for i in at[chosen]], ["output"]) for output, at in sides
+        before, after = (
+            output.rows([int(i) for i in positions[sample]], ["output"])
+            for output, positions in sides
         )
-        return [similarity(a["output"], b["output"]) for a, b in zip(ours, theirs, strict=True)]
+        return [similarity(a["output"], b["output"]) for a, b in zip(before, after, strict=True)]
 
 
 def _metric_names(*outputs: ScoredOutput) -> tuple[str, ...]:
@@ -251,20 +256,20 @@ def _metric_names(*outputs: ScoredOutput) -> tuple[str, ...]:
 
 
 def _ints(values: Ints) -> list[int | None]:
-    return [int(one) for one in values]
+    return [int(value) for value in values]
 
 
 def _nothing_common(compared: OutputComparison) -> ComparisonError:
     before, after = compared.outputs
-    ours, theirs = shown(compared._before.keys[0]), shown(compared._after.keys[0])
+    first_before, first_after = shown(compared._before.keys[0]), shown(compared._after.keys[0])
     return ComparisonError(
         f"No row of {before.name} has the same {compared.key!r} as a row of {after.name}: the"
-        f" first ones are {ours} and {theirs}.",
+        f" first ones are {first_before} and {first_after}.",
         remedy="compare two scorings of the same table",
     )
 
 
-# --- How metrics changed: means of common rows with intervals, and totals of whole tables ---
+# --- Changes of metrics: means of common rows with intervals, and totals of whole tables ---
 
 
 PREFERRED = (
@@ -276,7 +281,7 @@ PREFERRED = (
     "sentence_bleu",
     "perplexity",
 )
-"""What says that a row got better, the first that both have."""
+"""Metrics that say whether a row got better; the first that both have is used."""
 
 
 def gain(name: str, before: Floats, after: Floats) -> Floats:
@@ -288,25 +293,27 @@ def gain(name: str, before: Floats, after: Floats) -> Floats:
 
 def of_rows(name: str, before: Floats, after: Floats, *, seed: int) -> MetricChange:
     """Compare the means of the rows that have the metric in both."""
-    both = np.isfinite(before) & np.isfinite(after)
-    found = mean_difference(before[both], after[both], seed=seed)
-    means = (float(before[both].mean()), float(after[both].mean())) if both.any() else None
-    return _change(name, before, after, values=means, found=found)
+    finite = np.isfinite(before) & np.isfinite(after)
+    interval = mean_difference(before[finite], after[finite], seed=seed)
+    means = (float(before[finite].mean()), float(after[finite].mean())) if finite.any() else None
+    return _change(name, before, after, values=means, interval=interval)
 
 
 def of_perplexity(columns: Floats, before: Floats, after: Floats, *, seed: int) -> MetricChange:
     """Compare exp(-sum of log p / sum of tokens); columns: log p and tokens, before and after."""
-    known = columns[~np.isnan(columns).any(axis=1)]
-    found = ratio_of_sums(known, lambda s, _: np.diff(_perplexities(s), axis=1)[:, 0], seed=seed)
+    complete = columns[~np.isnan(columns).any(axis=1)]
+    interval = ratio_of_sums(
+        complete, lambda s, _: np.diff(_perplexities(s), axis=1)[:, 0], seed=seed
+    )
     values = None
-    if found is not None:
-        first, second = _perplexities(known.sum(axis=0)[None, :])[0]
+    if interval is not None:
+        first, second = _perplexities(complete.sum(axis=0)[None, :])[0]
         values = (float(first), float(second))
-    return _change("perplexity", before, after, values=values, found=found)
+    return _change("perplexity", before, after, values=values, interval=interval)
 
 
 def of_tables(
-    before: Mapping[str, float], after: Mapping[str, float], *, shown: Collection[str]
+    before: Mapping[str, float], after: Mapping[str, float], *, excluded: Collection[str]
 ) -> list[MetricChange]:
     """Compare metrics that only whole tables have, such as the BLEU of a corpus."""
     return [
@@ -314,12 +321,12 @@ def of_tables(
             name, before[name], after[name], after[name] - before[name], better=better_of(name)
         )
         for name in before
-        if name in after and name not in shown
+        if name in after and name not in excluded
     ]
 
 
 def _perplexities(sums: Floats) -> Floats:
-    """[n, 4] sums -> [n, 2] perplexities."""
+    """Return [n, 2] perplexities of [n, 4] sums."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         return np.exp(-sums[:, [0, 2]] / sums[:, [1, 3]])
 
@@ -330,19 +337,19 @@ def _change(
     after: Floats,
     *,
     values: tuple[float, float] | None,
-    found: Interval | None,
+    interval: Interval | None,
 ) -> MetricChange:
-    both = np.isfinite(before) & np.isfinite(after)
+    finite = np.isfinite(before) & np.isfinite(after)
     direction = better_of(name)
-    moved = gain(name, before, after)[both]
+    moved = gain(name, before, after)[finite]
     return MetricChange(
         name=name,
         before=values[0] if values else None,
         after=values[1] if values else None,
-        delta=found.value if found else None,
-        low=found.low if found else None,
-        high=found.high if found else None,
-        rows=int(both.sum()),
+        delta=interval.value if interval else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        rows=int(finite.sum()),
         better=direction,
         num_better=int((moved > 0).sum()) if direction else None,
         num_worse=int((moved < 0).sum()) if direction else None,
@@ -350,7 +357,7 @@ def _change(
     )
 
 
-# --- The rows that a comparison shows: texts and metrics of both outputs, read when needed ---
+# --- Rows of a comparison: texts and metrics of both outputs, read when needed ---
 
 
 Positions = Sequence[int | None]
@@ -367,9 +374,11 @@ def read(
     """Return rows by their positions in both outputs; None where an output does not have it."""
     columns = [key, "prompt", "reference", "output", "error"]
     columns += [METRIC_PREFIX + name for name in metrics]
-    ours = _rows(outputs[0], before, columns)
-    theirs = _rows(outputs[1], after, columns)
-    return tuple(_row(a, b, key=key, metrics=metrics) for a, b in zip(ours, theirs, strict=True))
+    rows_before = _rows(outputs[0], before, columns)
+    rows_after = _rows(outputs[1], after, columns)
+    return tuple(
+        _row(a, b, key=key, metrics=metrics) for a, b in zip(rows_before, rows_after, strict=True)
+    )
 
 
 _TEXTS = ("key", "prompt", "reference", "before", "after", "before_error", "after_error")
@@ -392,17 +401,17 @@ def flat(row: ComparedRow) -> dict[str, Any]:
 def _rows(
     output: ScoredOutput, positions: Positions, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    known = [position for position in positions if position is not None]
-    found = iter(output.rows(known, list(dict.fromkeys(columns))))
-    return [{} if position is None else next(found) for position in positions]
+    present = [position for position in positions if position is not None]
+    values = iter(output.rows(present, list(dict.fromkeys(columns))))
+    return [{} if position is None else next(values) for position in positions]
 
 
 def _row(a: dict[str, Any], b: dict[str, Any], *, key: str, metrics: Sequence[str]) -> ComparedRow:
-    there = a or b
+    row = a or b
     return ComparedRow(
-        key=there[key],
-        prompt=_text(there["prompt"]) or "",
-        reference=_text(there["reference"]),
+        key=row[key],
+        prompt=_text(row["prompt"]) or "",
+        reference=_text(row["reference"]),
         before=_text(a.get("output")),
         after=_text(b.get("output")),
         before_error=a.get("error") or "",
@@ -421,7 +430,7 @@ def _number(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    """A chat and other nested values as JSON."""
+    """Return a chat and other nested values as JSON."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -34,7 +34,7 @@ _SAMPLE = 200
 
 @dataclass(frozen=True)
 class Side:
-    """One output's rows, in the order of its parts."""
+    """The rows of an output, in the order of its parts."""
 
     keys: pd.Index[Any]
     output: Ints
@@ -80,14 +80,14 @@ def read_side(output: ScoredOutput, key: str, metrics: tuple[str, ...]) -> Side:
 def join(before: Side, after: Side) -> Joined:
     """Match rows of equal keys, in the order of `before`; a row without a key matches none."""
     keyed = np.flatnonzero(after.keys.notna())
-    found = np.asarray(after.keys[keyed].get_indexer(before.keys), dtype=np.int64)
-    is_common = (found >= 0) & before.keys.notna()
-    at = np.where(is_common, keyed[found] if len(keyed) else -1, -1)
+    matches = np.asarray(after.keys[keyed].get_indexer(before.keys), dtype=np.int64)
+    is_common = (matches >= 0) & before.keys.notna()
+    right_positions = np.where(is_common, keyed[matches] if len(keyed) else -1, -1)
     right_only = np.ones(len(after.keys), dtype=bool)
-    right_only[at[is_common]] = False
+    right_only[right_positions[is_common]] = False
     return Joined(
         left=np.flatnonzero(is_common),
-        right=at[is_common],
+        right=right_positions[is_common],
         only_left=np.flatnonzero(~is_common),
         only_right=np.flatnonzero(right_only),
     )
@@ -100,9 +100,9 @@ def check_same_input(before: ScoredOutput, after: ScoredOutput, joined: Joined) 
     """
     columns = sorted(_input_columns(before) & _input_columns(after))
     spread = np.linspace(0, len(joined.left) - 1, min(_SAMPLE, len(joined.left))).astype(int)
-    ours = before.rows([int(i) for i in joined.left[spread]], columns)
-    theirs = after.rows([int(i) for i in joined.right[spread]], columns)
-    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+    rows_before = before.rows([int(i) for i in joined.left[spread]], columns)
+    rows_after = after.rows([int(i) for i in joined.right[spread]], columns)
+    for number, (a, b) in enumerate(zip(rows_before, rows_after, strict=True)):
         different = next((name for name in columns if a[name] != b[name]), None)
         if different is not None:
             position = int(joined.left[spread[number]])
@@ -117,8 +117,8 @@ def check_same_input(before: ScoredOutput, after: ScoredOutput, joined: Joined) 
 
 
 def _input_columns(output: ScoredOutput) -> set[str]:
-    own = {name for name in output.columns if name.startswith(METRIC_PREFIX)}
-    return set(output.columns) - own - OWN_COLUMNS
+    metric_columns = {name for name in output.columns if name.startswith(METRIC_PREFIX)}
+    return set(output.columns) - metric_columns - OWN_COLUMNS
 
 
 def _arrays(table: Any, key: str, metrics: tuple[str, ...]) -> tuple[Any, ...]:
@@ -147,7 +147,7 @@ def _concatenated(parts: list[tuple[Any, ...]], metrics: tuple[str, ...]) -> Sid
 
 
 def _keys(column: Any) -> Any:
-    """Numbers stay numbers, which need less memory; all else, and null, becomes objects."""
+    """Return keys: numbers stay numbers, which need less memory; all else are objects."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) and not column.null_count:

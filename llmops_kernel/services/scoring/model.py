@@ -15,7 +15,7 @@ from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 MODEL_OUTPUTS = ("adapter", "model", "merged_model")
-"""What a run may have written that is a model, in the order in which one is chosen."""
+"""Outputs that are a model, in the order of preference."""
 _LAST = "last"
 
 
@@ -76,38 +76,38 @@ def with_model(config: ScoreConfig, store: RunStore) -> ScoreConfig:
     """
     if not config.model.run:
         return config
-    found = trained_model(config.model.run, store)
-    if found.adapter and not found.base:
+    trained = trained_model(config.model.run, store)
+    if trained.adapter and not trained.base:
         raise RunStateError(
-            f"The base model of run {found.run_id} is not known.",
-            remedy=f"name it in model.id, and the adapter in model.adapter: {found.adapter}",
+            f"The base model of run {trained.run_id} is not known.",
+            remedy=f"name it in model.id, and the adapter in model.adapter: {trained.adapter}",
         )
     model = config.model.model_copy(
         update={
-            "run": found.run_id,
-            "id": found.base if found.adapter else found.model,
-            "adapter": found.adapter,
-            "revision": found.revision if found.adapter else None,
+            "run": trained.run_id,
+            "id": trained.base if trained.adapter else trained.model,
+            "adapter": trained.adapter,
+            "revision": trained.revision if trained.adapter else None,
         }
     )
     return config.model_copy(update={"model": model})
 
 
 def _newest(store: RunStore) -> str:
-    found = next((run_id for run_id in store.run_ids() if _output(store, run_id)), None)
-    if found is None:
+    newest = next((run_id for run_id in store.run_ids() if _output(store, run_id)), None)
+    if newest is None:
         raise RunStateError(
             "No run has written a model yet.",
             remedy="train one first: `llmops submit lora.train.yaml`; or name a model in model.id",
         )
-    return found
+    return newest
 
 
 def _output(store: RunStore, run_id: str) -> OutputEvent | None:
     # On the cluster's nodes: where its copy in the run folder is, no worker can read it.
-    written = [one for one in view_of(store, run_id).outputs if not one.copied_from]
-    outputs = {one.what: one for one in written}
-    return next((outputs[what] for what in MODEL_OUTPUTS if what in outputs), None)
+    events = [event for event in view_of(store, run_id).outputs if not event.copied_from]
+    outputs = {event.what: event for event in events}
+    return next((outputs[kind] for kind in MODEL_OUTPUTS if kind in outputs), None)
 
 
 def _base(record: RunRecord) -> tuple[str, str | None]:

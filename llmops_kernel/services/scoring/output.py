@@ -18,7 +18,7 @@ from llmops_kernel.metrics.bootstrap import Floats
 from llmops_kernel.metrics.grades import FOLDER, ROW, grade_value
 from llmops_kernel.tables.files import open_url
 
-# --- The grade that a judge gave to each row of an output ---
+# --- Grades of a judge, by row ---
 
 
 METRIC: Final = "judge"
@@ -47,18 +47,18 @@ def read_grades(files: Any, root: str, *, grades: Sequence[str]) -> Floats | Non
         places.append(np.array([values.get(label) for label in labels], dtype=np.float64))
     if not numbers:
         return None
-    at = np.concatenate(numbers)
-    found = np.full(int(at.max()) + 1 if len(at) else 0, np.nan)
-    found[at] = np.concatenate(places)
-    return found
+    rows = np.concatenate(numbers)
+    grades_by_row = np.full(int(rows.max()) + 1 if len(rows) else 0, np.nan)
+    grades_by_row[rows] = np.concatenate(places)
+    return grades_by_row
 
 
-def of_rows(found: Floats, numbers: Sequence[int | None]) -> list[float]:
+def of_rows(grades: Floats, numbers: Sequence[int | None]) -> list[float]:
     """Return the places of some rows."""
-    known = [number is not None and 0 <= number < len(found) for number in numbers]
+    has_grade = [number is not None and 0 <= number < len(grades) for number in numbers]
     return [
-        float(found[number]) if is_known else float("nan")
-        for number, is_known in zip(numbers, known, strict=True)
+        float(grades[number]) if is_known else float("nan")
+        for number, is_known in zip(numbers, has_grade, strict=True)
     ]
 
 
@@ -72,7 +72,7 @@ _THREADS: Final = 8
 
 @dataclass(frozen=True)
 class Part:
-    """One Parquet file."""
+    """A Parquet file of an output."""
 
     path: str
     rows: int
@@ -117,7 +117,7 @@ class ScoredOutput:
         by_part: dict[int, list[int]] = {}
         for position in positions:
             by_part.setdefault(bisect_right(self._ends, position), []).append(position)
-        found: dict[int, dict[str, Any]] = {}
+        values: dict[int, dict[str, Any]] = {}
         numbers = list(by_part)
         with ThreadPoolExecutor(_THREADS) as pool:
             for number, rows in zip(
@@ -125,8 +125,8 @@ class ScoredOutput:
                 pool.map(lambda n: self._rows(n, by_part[n], columns), numbers),
                 strict=True,
             ):
-                found |= dict(zip(by_part[number], rows, strict=True))
-        return [found[position] for position in positions]
+                values |= dict(zip(by_part[number], rows, strict=True))
+        return [values[position] for position in positions]
 
     def _rows(self, number: int, positions: list[int], columns: Sequence[str]) -> list[Any]:
         part = self.parts[number]
@@ -139,13 +139,13 @@ class ScoredOutput:
         from pyarrow import fs
 
         try:
-            found = self._files.get_file_info(fs.FileSelector(root))
+            infos = self._files.get_file_info(fs.FileSelector(root))
         except OSError as error:
             raise ComparisonError(
                 f"The output of {self.name} cannot be read at {self.url}: {_first_line(error)}",
                 remedy="check that this machine sees the folder, or has credentials for the URL",
             ) from error
-        return [info.path for info in found]
+        return [info.path for info in infos]
 
     def _part(self, path: str) -> Part:
         import pyarrow.parquet as pq
@@ -154,7 +154,7 @@ class ScoredOutput:
             with self._files.open_input_file(path) as source:
                 metadata = pq.read_metadata(source)
         except (OSError, ValueError) as error:
-            raise self._broken(path, error) from error
+            raise self._broken_error(path, error) from error
         names = metadata.schema.to_arrow_schema().names
         return Part(path, metadata.num_rows, frozenset(names))
 
@@ -162,14 +162,14 @@ class ScoredOutput:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        there = [name for name in columns if name in part.columns]
+        present = [name for name in columns if name in part.columns]
         if _JUDGE in columns and ROW in part.columns:
-            there = list(dict.fromkeys((*there, ROW)))
+            present = list(dict.fromkeys((*present, ROW)))
         try:
             with self._files.open_input_file(part.path) as source:
-                table = pq.ParquetFile(source).read(columns=there)
+                table = pq.ParquetFile(source).read(columns=present)
         except (OSError, ValueError) as error:
-            raise self._broken(part.path, error) from error
+            raise self._broken_error(part.path, error) from error
         if self._grades is not None and {_JUDGE, ROW} <= {*columns, *table.column_names}:
             places = of_rows(self._grades, table.column(ROW).to_pylist())
             table = table.append_column(_JUDGE, pa.array(places, pa.float64()))
@@ -187,7 +187,7 @@ class ScoredOutput:
                 remedy=f"delete {self.url}/{FOLDER} and grade again: llmops retry",
             ) from error
 
-    def _broken(self, path: str, error: Exception) -> ComparisonError:
+    def _broken_error(self, path: str, error: Exception) -> ComparisonError:
         return ComparisonError(
             f"The part {_base(path)} of {self.name} cannot be read: {_first_line(error)}",
             remedy="delete the part and score its rows again: llmops retry",
@@ -225,13 +225,13 @@ def _file_system(url: str, name: str) -> tuple[Any, str]:
         return _as_scored(url)
     except (ImportError, MissingDependencyError, DataError) as error:
         try:
-            found: tuple[Any, str] = fs.FileSystem.from_uri(url)
+            system: tuple[Any, str] = fs.FileSystem.from_uri(url)
         except pa.ArrowInvalid:
             raise MissingDependencyError(
                 f"The output of {name} at {url} cannot be opened: {error}",
                 remedy=f"install the fsspec package for {url.partition('://')[0]}:// addresses",
             ) from error
-        return found
+        return system
 
 
 def _as_scored(url: str) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""Where the outputs of two scoring runs are, and their comparison."""
+"""Finds the outputs of two scoring runs, and compares them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
     records = store.record(before), store.record(after)
     keys = [str(_section(record, "input").get("key") or "") for record in records]
     if keys[0] != keys[1]:
-        shown = [repr(key) if key else "the number of the row" for key in keys]
+        descriptions = [repr(key) if key else "the number of the row" for key in keys]
         raise ComparisonError(
-            f"{before} identifies its rows by {shown[0]}, and {after} by {shown[1]}.",
+            f"{before} identifies its rows by {descriptions[0]}, and {after} by {descriptions[1]}.",
             remedy="set input.key to the same column in both, and score again",
         )
     grades = _common_grades(*records)
@@ -40,7 +40,7 @@ def output_url(store: RunStore, record: RunRecord) -> str:
     The run's own folder comes first if the output was copied into it from the cluster. Raises
     RunStateError for a URL that only the run's journal names.
     """
-    own = store.folder(record.run_id).output
+    local_output = store.folder(record.run_id).output
     reported = [event.path for event in view_of(store, record.run_id).outputs]
     configured = str(_section(record, "output").get("url") or "")
     if configured and "://" not in configured:
@@ -49,8 +49,8 @@ def output_url(store: RunStore, record: RunRecord) -> str:
         if url and ("://" in url or Path(url).is_dir()):
             check_reported(url, record, store.attempts(record.run_id))
             return url
-    if own.is_dir() or not (reported or configured):
-        return str(own)
+    if local_output.is_dir() or not (reported or configured):
+        return str(local_output)
     return reported[-1] if reported else configured
 
 
@@ -64,8 +64,8 @@ def _common_grades(before: RunRecord, after: RunRecord) -> tuple[str, ...]:
 
 def _column(key: str) -> str:
     """Return the output's column: one of the input with the name of an own one is renamed."""
-    taken = key in OWN_COLUMNS or key.startswith(METRIC_PREFIX)
-    return f"input_{key}" if taken else key
+    is_reserved = key in OWN_COLUMNS or key.startswith(METRIC_PREFIX)
+    return f"input_{key}" if is_reserved else key
 
 
 def _section(record: RunRecord, name: str) -> Mapping[str, Any]:

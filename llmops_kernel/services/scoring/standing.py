@@ -28,38 +28,38 @@ def end_idle(cluster: Cluster) -> EndedEngines:
         return jobs.end_idle_engines(client, store=cluster.backend.store)
 
 
-def engine_line(one: EngineInfo, *, now_s: float | None = None) -> str:
-    """Return `SmolLM2-135M (vllm, replica 0): idle for 12 s, leaves in 8 s, GPU 0, ...`."""
-    replica = "" if one.replica is None else f"replica {one.replica}"
-    about = ", ".join(part for part in (one.engine, replica) if part)
-    facts = ", ".join(_facts(one, time.time() if now_s is None else now_s))
-    return f"{model_name(one) or '–'}{f' ({about})' if about else ''}: {facts}"
+def engine_line(engine: EngineInfo, *, now_s: float | None = None) -> str:
+    """Return `SmolLM2-135M (vllm, replica 0): idle for 12 s, unloads in 8 s, GPU 0, ...`."""
+    replica = "" if engine.replica is None else f"replica {engine.replica}"
+    details = ", ".join(part for part in (engine.engine, replica) if part)
+    facts = ", ".join(_facts(engine, time.time() if now_s is None else now_s))
+    return f"{model_name(engine) or '–'}{f' ({details})' if details else ''}: {facts}"
 
 
-def model_name(one: EngineInfo) -> str:
+def model_name(engine: EngineInfo) -> str:
     """Return a hub id as it is, of a folder its name."""
-    is_folder = one.model.startswith(("/", "~")) or "://" in one.model
-    return PurePosixPath(one.model).name if is_folder else one.model
+    is_folder = engine.model.startswith(("/", "~")) or "://" in engine.model
+    return PurePosixPath(engine.model).name if is_folder else engine.model
 
 
-def _facts(one: EngineInfo, now_s: float) -> Iterator[str]:
-    if one.idle_since_s is not None:
-        yield f"idle for {seconds(max(0.0, now_s - one.idle_since_s))}"
+def _facts(engine: EngineInfo, now_s: float) -> Iterator[str]:
+    if engine.idle_since_s is not None:
+        yield f"idle for {seconds(max(0.0, now_s - engine.idle_since_s))}"
     else:
-        yield one.state or "–"
-    if one.leaves_at_s is not None:
-        yield f"leaves in {seconds(max(0.0, one.leaves_at_s - now_s))}"
-    if one.gpu_ids:
-        yield f"GPU {' '.join(one.gpu_ids)}"
-    elif one.num_gpus is not None:
-        yield f"{one.num_gpus:g} GPUs" if one.num_gpus else "on CPUs"
-    if one.node_id:
-        yield f"node {one.node_id[:8]}"
-    if one.run:
-        yield f"{'last used' if one.state == 'idle' else 'used'} by {one.run}"
+        yield engine.state or "–"
+    if engine.leaves_at_s is not None:
+        yield f"unloads in {seconds(max(0.0, engine.leaves_at_s - now_s))}"
+    if engine.gpu_ids:
+        yield f"GPU {' '.join(engine.gpu_ids)}"
+    elif engine.num_gpus is not None:
+        yield f"{engine.num_gpus:g} GPUs" if engine.num_gpus else "on CPUs"
+    if engine.node_id:
+        yield f"node {engine.node_id[:8]}"
+    if engine.run:
+        yield f"{'last used' if engine.state == 'idle' else 'used'} by {engine.run}"
 
 
-# --- Makes vLLM's environment on this machine where a score run may use it ---
+# --- vLLM's environment on this machine ---
 
 
 _LOG = logging.getLogger(__name__)

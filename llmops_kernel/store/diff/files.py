@@ -44,7 +44,7 @@ class FileChange:
 
     @property
     def counts(self) -> str:
-        """`+3 -1`, the lines of the difference; empty where the text is not compared."""
+        """Return `+3 -1`, the lines of the difference; empty where the text is not compared."""
         added, removed = _count(self.unified_diff, "+"), _count(self.unified_diff, "-")
         if not (added or removed) or "\n... and " in self.unified_diff:
             return ""
@@ -78,7 +78,7 @@ class _Side:
             return ""
         in_assets = f"{Assets(hash=self.record.assets_hash).folder}/{path}"
         data = _read(self.code, path)
-        data = _read(self.assets, in_assets, most=_MAX_ASSET_BYTES) if data is None else data
+        data = _read(self.assets, in_assets, max_bytes=_MAX_ASSET_BYTES) if data is None else data
         if data is None or b"\0" in data:
             return None
         try:
@@ -87,12 +87,14 @@ class _Side:
             return None
 
 
-def _read(archive: zipfile.ZipFile | None, name: str, *, most: int | None = None) -> bytes | None:
-    """Return a member; None if it is not there, broken, or larger than `most` bytes."""
+def _read(
+    archive: zipfile.ZipFile | None, name: str, *, max_bytes: int | None = None
+) -> bytes | None:
+    """Return a member; None if it is not there, broken, or larger than `max_bytes` bytes."""
     if archive is None:
         return None
     try:
-        if most is not None and archive.getinfo(name).file_size > most:
+        if max_bytes is not None and archive.getinfo(name).file_size > max_bytes:
             return None
         return archive.read(name)
     except (KeyError, OSError, zipfile.BadZipFile, zlib.error):
@@ -134,8 +136,11 @@ def _difference(path: str, a: _Side, b: _Side) -> tuple[str, bool]:
     """Return the unified difference, and whether what differs can be code at all."""
     old, new = a.text(path), b.text(path)
     if old is None or new is None:
-        left, right = (side.record.files.get(path, ABSENT) for side in (a, b))
-        return f"{path}: binary, large or no longer kept; content {left} -> {right}\n", True
+        content_a, content_b = (side.record.files.get(path, ABSENT) for side in (a, b))
+        return (
+            f"{path}: binary, large or no longer kept; content {content_a} -> {content_b}\n",
+            True,
+        )
     if path.endswith(".ipynb"):
         cells = source_lines(old), source_lines(new)
         if cells[0] is not None and cells[1] is not None:
@@ -158,7 +163,7 @@ def _count(unified_diff: str, sign: str) -> int:
     return sum(line.startswith(sign) for line in unified_diff.splitlines()[2:])
 
 
-# --- What of a notebook is compared: the sources of its cells, not their outputs ---
+# --- Notebooks: the sources of cells are compared, not their outputs ---
 
 
 def source_lines(text: str) -> list[str] | None:
@@ -182,7 +187,7 @@ def _cell(cell: dict[str, Any]) -> list[str]:
     return [f"# %% [{cell['cell_type']}]", *lines]
 
 
-# --- A value that differs, and how it is shown ---
+# --- Display of differing values ---
 
 
 Difference = tuple[str, Any, Any]

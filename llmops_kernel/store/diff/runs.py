@@ -52,7 +52,7 @@ class RunDiff:
                 lines += ["", title]
                 lines += [line for row in rows for line in _row_text(row)]
         code = [change for change in self.code if change.is_code]
-        for title, changes in (("code", code), ("other files", self._others)):
+        for title, changes in (("code", code), ("other files", self._data_changes)):
             if changes:
                 lines += ["", title, *map(_change_text, changes)]
         if with_code and code:
@@ -65,7 +65,7 @@ class RunDiff:
         return "\n\n".join(change.unified_diff.rstrip() for change in code)
 
     @property
-    def _others(self) -> list[FileChange]:
+    def _data_changes(self) -> list[FileChange]:
         return [change for change in self.code if not change.is_code]
 
     def to_html(self) -> str:
@@ -104,8 +104,10 @@ def diff_runs(store: RunStore, a: str, b: str) -> RunDiff:
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     """Return the differences by flattened dotted path."""
-    left, right = dict(_flat(a)), dict(_flat(b))
-    pairs = ((key, left.get(key, ABSENT), right.get(key, ABSENT)) for key in left | right)
+    values_a, values_b = dict(_flat(a)), dict(_flat(b))
+    pairs = (
+        (key, values_a.get(key, ABSENT), values_b.get(key, ABSENT)) for key in values_a | values_b
+    )
     return sorted(((k, x, y) for k, x, y in pairs if x != y), key=lambda row: row[0])
 
 
@@ -163,11 +165,11 @@ def table_html(title: str, rows: Sequence[Difference], *, a: str, b: str) -> str
 def changes_html(changes: Sequence[FileChange]) -> str:
     """Return the files that differ: code open, all others behind one line that counts them."""
     code = "".join(_change_html(change, is_open=True) for change in changes if change.is_code)
-    others = [change for change in changes if not change.is_code]
-    if not others:
+    data_changes = [change for change in changes if not change.is_code]
+    if not data_changes:
         return code
-    title = f"{counted(len(others), 'other file')} (data, logs, outputs)"
-    inner = "".join(_change_html(change, is_open=False) for change in others)
+    title = f"{counted(len(data_changes), 'other file')} (data, logs, outputs)"
+    inner = "".join(_change_html(change, is_open=False) for change in data_changes)
     return f"{code}<details><summary>{title}</summary>{inner}</details>"
 
 

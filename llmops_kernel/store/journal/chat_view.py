@@ -11,7 +11,7 @@ from llmops_kernel.store.journal.view import RunView
 
 @dataclass(frozen=True, kw_only=True)
 class ChatAnswer:
-    """What one model has answered so far; an unknown number is None."""
+    """Answer of a model up to now; an unknown number is None."""
 
     model: str
     """`base`, `tuned`."""
@@ -37,11 +37,11 @@ class ChatView(RunView):
     @property
     def answers(self) -> dict[str, ChatAnswer]:
         """Return the answers by model, in the order in which they began."""
-        found: dict[str, ChatAnswer] = {}
+        by_model: dict[str, ChatAnswer] = {}
         for event in self._of(AnswerEvent):
-            before = found.get(event.model) or ChatAnswer(model=event.model)
-            found[event.model] = self._grown(before, event)
-        return found
+            before = by_model.get(event.model) or ChatAnswer(model=event.model)
+            by_model[event.model] = self._grown(before, event)
+        return by_model
 
     def _grown(self, before: ChatAnswer, event: AnswerEvent) -> ChatAnswer:
         first_s = before.first_token_s
@@ -71,6 +71,6 @@ class ChatView(RunView):
 
     def mean(self, name: str) -> float | None:
         """Return the mean of a number over the answers that have it; None without any."""
-        known = [getattr(answer, name) for answer in self.answers.values()]
-        values = [value for value in known if value is not None]
+        reported = [getattr(answer, name) for answer in self.answers.values()]
+        values = [value for value in reported if value is not None]
         return sum(values) / len(values) if values else None

@@ -30,7 +30,7 @@ T = TypeVar("T", StepEvent, EvalEvent, CheckpointEvent)
 
 @dataclass
 class Generation:
-    """What one worker group reported."""
+    """Events of one worker group."""
 
     key: Key
     starts: list[StartEvent] = field(default_factory=list)
@@ -58,15 +58,15 @@ class Generation:
             self.steps |= by_number
             return
         for event in events:
-            known = self.steps.get(event.step)
-            if known is None or _order(known) < _order(event):
+            present = self.steps.get(event.step)
+            if present is None or _order(present) < _order(event):
                 self.steps[event.step] = event
 
     def thin(self, *, stride: int, edges: Sequence[int]) -> None:
         """Keep fewer steps for the same curves."""
         ordered = sorted(self.steps.values(), key=lambda event: event.step)
-        kept = thin(ordered, stride=stride, edges=edges)
-        self.steps = {event.step: event for event in kept}
+        thinned = thin(ordered, stride=stride, edges=edges)
+        self.steps = {event.step: event for event in thinned}
 
     def at_peak(self, peak_flops: float | None) -> Iterable[StepEvent]:
         """Return the steps, with utilizations of this peak instead of the one known before them."""
@@ -111,12 +111,12 @@ class History:
 
     def takes(self, event: EvalEvent | CheckpointEvent, restarts: Sequence[RestartEvent]) -> bool:
         """Add an event of the newest group if it comes after all others; else return False."""
-        kept: list[Any] = self.evals if isinstance(event, EvalEvent) else self.checkpoints
-        if any(known.step >= event.step for known in kept):
+        events: list[Any] = self.evals if isinstance(event, EvalEvent) else self.checkpoints
+        if any(previous.step >= event.step for previous in events):
             return False
         if any(_undoes(restart, event) for restart in restarts):
             return False
-        kept.append(event)
+        events.append(event)
         return True
 
     def extend(self, events: Sequence[StepEvent]) -> None:
@@ -139,12 +139,12 @@ class History:
             elif self.nan_since is None:
                 self.nan_since = event.step
         peaks = [e.peak_memory_bytes for e in events if e.peak_memory_bytes is not None]
-        known = [] if self.peak_memory_bytes is None else [self.peak_memory_bytes]
-        self.peak_memory_bytes = max(peaks + known, default=None)
+        earlier = [] if self.peak_memory_bytes is None else [self.peak_memory_bytes]
+        self.peak_memory_bytes = max(peaks + earlier, default=None)
 
 
 def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) -> History:
-    """Lay the generations over each other, oldest first.
+    """Overlay the generations, oldest first.
 
     A newer group replaces all from its first step on; a restart removes what its attempt did
     after the checkpoint even before the new group has reported anything. Where that leaves no
@@ -158,12 +158,12 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
             history.steps = [event for event in history.steps if event.step < first]
             history.evals = [event for event in history.evals if event.step < first]
             history.checkpoints = [event for event in history.checkpoints if event.step < first]
-        redone = {event.step for event in generation.evals}
-        history.evals = [event for event in history.evals if event.step not in redone]
+        repeated_steps = {event.step for event in generation.evals}
+        history.evals = [event for event in history.evals if event.step not in repeated_steps]
         peak = _highest_peak(generation, generations)
-        history.steps += _standing(generation.at_peak(peak), restarts)
-        history.evals += _standing(generation.evals, restarts)
-        history.checkpoints += _standing(generation.checkpoints, restarts)
+        history.steps += _without_undone(generation.at_peak(peak), restarts)
+        history.evals += _without_undone(generation.evals, restarts)
+        history.checkpoints += _without_undone(generation.checkpoints, restarts)
         if generation.first_done is not None:
             step = generation.steps[generation.first_done]
             history.warmups.add((step.stream, step.step))
@@ -180,16 +180,20 @@ def _highest_peak(generation: Generation, generations: Sequence[Generation]) -> 
     One of a CPU is measured and rises when the machine is less busy: all steps of a run are of the
     same one.
     """
-    own = generation.start
-    if own is None or own.peak_flops is None:
+    reference = generation.start
+    if reference is None or reference.peak_flops is None:
         return None
-    known = [one.start for one in generations if one.key >= generation.key]
+    starts = [
+        other_generation.start
+        for other_generation in generations
+        if other_generation.key >= generation.key
+    ]
     return max(
         start.peak_flops
-        for start in known
+        for start in starts
         if start is not None
         and start.peak_flops is not None
-        and (start.device, start.dtype) == (own.device, own.dtype)
+        and (start.device, start.dtype) == (reference.device, reference.dtype)
     )
 
 
@@ -201,9 +205,9 @@ def whole(history: History, generations: Iterable[Generation]) -> WholeRun:
             parts.setdefault(event.stream, []).append(event)
     groups = list(generations)
     rates = {
-        one.start.stream: peak * one.start.num_workers
-        for one in groups
-        if one.start is not None and (peak := _highest_peak(one, groups)) is not None
+        group.start.stream: peak * group.start.num_workers
+        for group in groups
+        if group.start is not None and (peak := _highest_peak(group, groups)) is not None
     }
     return WholeRun(parts, rates=rates)
 
@@ -215,18 +219,18 @@ def _last_known_steps(generations: Iterable[Generation]) -> list[StepEvent]:
         first = generation.first_done
         if first is not None:
             steps = [event for event in steps if event.step < first]
-            steps += _standing(generation.steps.values(), ())
+            steps += _without_undone(generation.steps.values(), ())
     return steps
 
 
-def _standing(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
+def _without_undone(events: Iterable[T], restarts: Sequence[RestartEvent]) -> list[T]:
     """Return them in order of step, without those that a later restart of the attempt removed."""
-    kept = list(events)
+    remaining = list(events)
     if restarts:
-        kept = [event for event in kept if not any(_undoes(r, event) for r in restarts)]
-    if any(a.step >= b.step for a, b in pairwise(kept)):
-        kept.sort(key=lambda event: (event.step, *_order(event)))
-    return kept
+        remaining = [event for event in remaining if not any(_undoes(r, event) for r in restarts)]
+    if any(a.step >= b.step for a, b in pairwise(remaining)):
+        remaining.sort(key=lambda event: (event.step, *_order(event)))
+    return remaining
 
 
 def _order(event: Event) -> tuple[int, float, str]:
@@ -265,7 +269,7 @@ def worker_group(stream: str) -> int:
     return int(number) if head.endswith("-worker") and number.isdigit() else 0
 
 
-# --- Fewer steps for the same curves: of each stretch the lowest and the highest of each number ---
+# --- Thinning: of each stretch the lowest and the highest of each number ---
 
 
 TAIL = 64
@@ -286,8 +290,8 @@ def stride_for(spans: Iterable[tuple[int, int]], *, max_rows: int) -> int:
     Stretches of a smaller power of two make whole ones of a larger, so what is thin can be thinned
     again with the same result.
     """
-    needed = 2 * sum(last - first + 1 for first, last in spans) / max(1, max_rows)
-    return 1 << max(1, math.ceil(math.log2(max(needed, 2))))
+    least = 2 * sum(last - first + 1 for first, last in spans) / max(1, max_rows)
+    return 1 << max(1, math.ceil(math.log2(max(least, 2))))
 
 
 def thin(steps: Sequence[StepEvent], *, stride: int, edges: Sequence[int] = ()) -> list[StepEvent]:
@@ -301,24 +305,30 @@ def thin(steps: Sequence[StepEvent], *, stride: int, edges: Sequence[int] = ()) 
     """
     if len(steps) <= TAIL + 2:
         return list(steps)
-    kept = [steps[0]]
+    thinned = [steps[0]]
     inner = steps[1:-TAIL]
     for _, group in groupby(
-        inner, lambda one: ((one.step - 1) // stride, bisect_right(edges, one.step))
+        inner, lambda step: ((step.step - 1) // stride, bisect_right(edges, step.step))
     ):
         stretch = list(group)
-        kept += with_sums(_ends(stretch), stretch)
-    return kept + list(steps[-TAIL:])
+        thinned += with_sums(_ends(stretch), stretch)
+    return thinned + list(steps[-TAIL:])
 
 
 def _ends(group: list[StepEvent]) -> list[StepEvent]:
-    bad = next((one for one in group if one.loss is not None and not math.isfinite(one.loss)), None)
-    good = group if bad is None else [one for one in group if one.loss is None or _finite(one.loss)]
+    bad = next(
+        (step for step in group if step.loss is not None and not math.isfinite(step.loss)), None
+    )
+    good = (
+        group
+        if bad is None
+        else [step for step in group if step.loss is None or _finite(step.loss)]
+    )
     if len(group) <= 2 or not good:
         return group if len(group) <= 2 else [group[0], group[-1]]
     first, last = good[0], good[-1]
     if first is last:
-        return [one for one in group if one is first or one is bad]
+        return [step for step in group if step is first or step is bad]
     before, after = _numbers(group)
     ends = [first.model_copy(update=before), last.model_copy(update=after)]
     if bad is not None:
@@ -335,7 +345,7 @@ def _numbers(group: Sequence[StepEvent]) -> tuple[dict[str, Any], dict[str, Any]
     pairs = [_extremes(column) for column in zip(*map(_READ, group), strict=True)]
     before: dict[str, Any] = {name: pair[0] for name, pair in zip(FIELDS, pairs, strict=True)}
     after: dict[str, Any] = {name: pair[1] for name, pair in zip(FIELDS, pairs, strict=True)}
-    before["values"], after["values"] = _values([one.values or {} for one in group])
+    before["values"], after["values"] = _values([step.values or {} for step in group])
     return before, after
 
 
@@ -344,11 +354,11 @@ def _values(
 ) -> tuple[dict[str, float] | None, dict[str, float] | None]:
     names = list(all_values[0])
     columns: Iterable[Sequence[Number]]
-    if all(list(one) == names for one in all_values):
-        columns = zip(*(one.values() for one in all_values), strict=True)
+    if all(list(values) == names for values in all_values):
+        columns = zip(*(values.values() for values in all_values), strict=True)
     else:
-        names = list(dict.fromkeys(name for one in all_values for name in one))
-        columns = ([one.get(name) for one in all_values] for name in names)
+        names = list(dict.fromkeys(name for values in all_values for name in values))
+        columns = ([values.get(name) for values in all_values] for name in names)
     if not names:
         return None, None
     pairs = list(map(_extremes, columns))
@@ -368,8 +378,8 @@ def _extremes(column: Sequence[Any]) -> tuple[Any, Any]:
     except TypeError:
         usable = False
     if not usable:
-        known = [value for value in column if value is not None]
-        column = [value for value in known if _finite(value)] or known[:1]
+        numbers = [value for value in column if value is not None]
+        column = [value for value in numbers if _finite(value)] or numbers[:1]
         if not column:
             return None, None
     low, high = min(column), max(column)

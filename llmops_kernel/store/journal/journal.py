@@ -64,9 +64,9 @@ class JournalWriter:
         self._is_shared = stream.endswith(("-client", "-observer"))
         self._time_s = 0.0
         self._seqs = itertools.count(1)
-        self._go_on()
+        self._continue_numbering()
 
-    def _go_on(self) -> None:
+    def _continue_numbering(self) -> None:
         """Count and date on from what is in the files, also from another writer."""
         ends = [file.read_end(read_lines) for file in self._files]
         last = max((seq for seq, _ in ends), default=0)
@@ -75,8 +75,8 @@ class JournalWriter:
 
     def emit(self, event: E) -> E:
         """Number, stamp and append the event; returns it as written. Never raises `OSError`."""
-        with self._lock, self._alone():
-            written = event.model_copy(
+        with self._lock, self._exclusive():
+            stamped = event.model_copy(
                 update={
                     "stream": self.stream,
                     "seq": next(self._seqs),  # One step even for a signal handler.
@@ -84,17 +84,17 @@ class JournalWriter:
                     "attempt": self._attempt,
                 }
             )
-            line = Line(written)
+            line = Line(stamped)
             for file in self._files:
                 file.append(line)
-        return written
+        return stamped
 
     def _now(self) -> float:
         self._time_s = max(self._time_s, self._clock())
         return self._time_s
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Keep out the other writers of a shared stream; take account of what they have written."""
         if not self._is_shared or not self._files or self._is_alone:
             yield
@@ -105,7 +105,7 @@ class JournalWriter:
             self._is_alone = True
             try:
                 if any(file.has_grown() for file in self._files):
-                    self._go_on()
+                    self._continue_numbering()
                     self._renumber()
                 yield
             finally:
@@ -117,25 +117,25 @@ class JournalWriter:
             file.begin_line_again()
         if not self._files[0].pending:
             return
-        kept = [{id(line) for line in file.pending} for file in self._files[1:]]
+        pending_ids = [{id(line) for line in file.pending} for file in self._files[1:]]
         for line in list(self._files[0].pending):
-            if all(id(line) in others for others in kept):
+            if all(id(line) in ids for ids in pending_ids):
                 line.replace(line.event.model_copy(update={"seq": next(self._seqs)}))
 
     @property
     def paths(self) -> list[Path]:
-        """Its file in each folder."""
+        """Return its file in each folder."""
         return [file.path for file in self._files]
 
     @property
     def num_waiting(self) -> int:
-        """Lines that no folder has taken yet; more than 0 means that every disk refuses."""
+        """Return the number of lines that no folder has taken; above 0, every disk refuses."""
         return min((len(file.pending) for file in self._files), default=0)
 
     def close(self) -> None:
         with self._lock:
             if any(file.pending for file in self._files):
-                with self._alone():
+                with self._exclusive():
                     for file in self._files:
                         file.flush()
             for file in self._files:
@@ -152,7 +152,7 @@ def read_lines(data: bytes) -> list[AnyEvent]:
 
 
 def numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
-    """(sequence number, line) of each whole line that is an event; the others are left out.
+    """Return (sequence number, line) of each whole line that is an event; the others are left out.
 
     For those who copy lines. A step's number is read without parsing its line.
     """
@@ -200,7 +200,7 @@ def _parse_line(line: bytes) -> AnyEvent | None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is made here, yet the collector would look through all events again and again."""
+    """Suspend the garbage collector, which would scan all events and find nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -250,7 +250,7 @@ class FolderTail:
     """Reads what was appended to any stream of a journal folder since the last call."""
 
     def __init__(self, folder: Path, offsets: Mapping[str, int] | None = None) -> None:
-        """`offsets` by name of a file: so much of it was read before."""
+        """Read a folder; `offsets` by file name: so much of it was read before."""
         self._folder = folder
         self._tails = {
             folder / name: StreamTail(folder / name, offset=offset)
@@ -258,7 +258,7 @@ class FolderTail:
         }
 
     def read(self, most_bytes: int | None = None) -> list[AnyEvent]:
-        """New events of all streams, by time; each line of a file exactly once.
+        """Return new events of all streams, by time; each line of a file exactly once.
 
         With `most_bytes` so much of each stream; `is_behind` says whether there is more.
         """
@@ -272,7 +272,7 @@ class FolderTail:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """How much of each file was read, by name."""
+        """Return how many bytes of each file were read, by name."""
         return {path.name: tail.offset for path, tail in self._tails.items()}
 
     def _streams(self) -> list[Path]:
@@ -300,19 +300,19 @@ class Deduplicator:
     def new(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         unseen = []
         for event in events:
-            seen = self._seen.setdefault(event.stream, set())
-            if event.seq not in seen:
-                seen.add(event.seq)
+            seqs = self._seen.setdefault(event.stream, set())
+            if event.seq not in seqs:
+                seqs.add(event.seq)
                 unseen.append(event)
         return unseen
 
     def gaps(self) -> dict[str, list[int]]:
-        """Sequence numbers still missing below the highest seen, by stream; empty is whole."""
-        missing = {s: sorted(set(range(1, max(seen) + 1)) - seen) for s, seen in self._seen.items()}
+        """Return the sequence numbers that are missing below the highest seen, by stream."""
+        missing = {s: sorted(set(range(1, max(seqs) + 1)) - seqs) for s, seqs in self._seen.items()}
         return {stream: numbers for stream, numbers in missing.items() if numbers}
 
 
-# --- One file of one journal stream, with the lines that could not be written yet ---
+# --- A file of a journal stream, with its pending lines ---
 
 
 _TAIL_BYTES = 64 * 1024
@@ -341,7 +341,7 @@ class Line:
 
 
 class AppendFile:
-    """One file of one writer, with the lines that could not be written yet."""
+    """A file of one writer, with the lines that could not be written yet."""
 
     def __init__(self, path: Path) -> None:
         self.pending: deque[Line] = deque()
@@ -376,7 +376,7 @@ class AppendFile:
         return self._fd >= 0 and os.fstat(self._fd).st_size != self._end
 
     def read_end(self, parse: Callable[[bytes], list[AnyEvent]]) -> tuple[int, float]:
-        """Sequence number and time of the last event in the file; 0 when there is none."""
+        """Return sequence number and time of the last event in the file; 0 when there is none."""
         if self._fd < 0:
             return 0, 0.0
         self._end = os.fstat(self._fd).st_size
@@ -433,9 +433,9 @@ class AppendFile:
             self._is_writing = False
 
     def _write(self, line: Line) -> None:
-        written = os.write(self._fd, line.data[self._done :] if self._done else line.data)
-        self._end += written
-        self._done += written
+        num_written = os.write(self._fd, line.data[self._done :] if self._done else line.data)
+        self._end += num_written
+        self._done += num_written
         if self._done == len(line.data):
             self.pending.popleft()
             self._done = 0

@@ -26,7 +26,7 @@ from llmops_kernel.version import VERSION
 MAX_CELLS = 2_000_000
 """Numbers that a view may hold: 110,000 rows of a usual run, 9,000 of one with 200 metrics."""
 FEW_CELLS = 5_000
-"""For readers that show no rows but figures and a small curve: a list of runs follows many."""
+"""Limit for readers that show figures and a small curve: a list of runs follows many."""
 PART_BYTES = 16 * 2**20
 KEEP_BYTES = 64 * 2**20
 """After so much of a journal, what the view holds is kept; reading as much takes about a second."""
@@ -63,11 +63,11 @@ class LongJournal:
         worth keeping; the next call goes on. `is_behind` says so.
         """
         tail = self._opened()
-        begun = self.num_bytes
+        begin_bytes = self.num_bytes
         events = self._view.apply(merge([arrived, tail.read(self._part_bytes)]))
         self._view.thin(max_cells=self._cells)
         while tail.is_behind:
-            if time.monotonic() > until_s and self.num_bytes - begun >= self._keep_bytes:
+            if time.monotonic() > until_s and self.num_bytes - begin_bytes >= self._keep_bytes:
                 break
             # Only the last part is returned: all of them may not fit into memory.
             events = self._view.apply(tail.read(self._part_bytes)) or events
@@ -90,12 +90,12 @@ class LongJournal:
 
     @property
     def _cells(self) -> int:
-        """A reader that shows no rows needs few; but what is kept of a long journal is for all."""
+        """Return the number of cells: a reader without rows needs few, but the cache is for all."""
         return self._max_cells if self.num_bytes < self._keep_bytes else self._long_cells
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more to read; the view is that of an earlier time until then."""
+        """Return whether there is more to read; until then the view is that of an earlier time."""
         return self._tail is not None and self._tail.is_behind
 
     @property
@@ -103,7 +103,7 @@ class LongJournal:
         return 0 if self._tail is None else sum(self._tail.offsets.values())
 
     def _keep_sometimes(self) -> None:
-        """Writing what is kept takes longer than reading a little more of the journal."""
+        """Cache the view now and then: writing takes longer than reading a little more."""
         fresh = self.num_bytes - self._kept_bytes
         if fresh >= self._keep_bytes and fresh >= self._kept_bytes // 8:
             self.keep()
@@ -119,8 +119,11 @@ class LongJournal:
         head = {
             "format": _FORMAT,
             "stride": self._view.stride,
-            "streams": {name: [at, _mark(self._folder / name, at)] for name, at in offsets.items()},
-            "seen": {stream: seen.state() for stream, seen in self._view.seen.items()},
+            "streams": {
+                name: [offset, _mark(self._folder / name, offset)]
+                for name, offset in offsets.items()
+            },
+            "seen": {stream: numbers.state() for stream, numbers in self._view.seen.items()},
         }
         lines = [json.dumps(head), *(event.model_dump_json() for event in self._view.events)]
         path = _path(self._run_id)
@@ -141,14 +144,16 @@ def _restore(view: RunView, folder: Path, run_id: str) -> dict[str, int]:
         head = json.loads(first)
         if head["format"] != _FORMAT:
             return {}
-        streams = {str(name): (int(at), mark) for name, (at, mark) in head["streams"].items()}
-        if any(_mark(folder / name, at) != mark for name, (at, mark) in streams.items()):
+        streams = {
+            str(name): (int(offset), mark) for name, (offset, mark) in head["streams"].items()
+        }
+        if any(_mark(folder / name, offset) != mark for name, (offset, mark) in streams.items()):
             return {}  # The journal is another one.
-        seen = {stream: SeenNumbers(*state) for stream, state in head["seen"].items()}
-        view.restore(read_lines(rest), seen=seen, stride=int(head["stride"]))
+        numbers = {stream: SeenNumbers(*state) for stream, state in head["seen"].items()}
+        view.restore(read_lines(rest), numbers=numbers, stride=int(head["stride"]))
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return {name: at for name, (at, _) in streams.items()}
+    return {name: offset for name, (offset, _) in streams.items()}
 
 
 def _mark(path: Path, offset: int) -> str:

@@ -15,7 +15,7 @@ REPEATED = ("prompt", "reference")
 
 
 class UnrepeatedSamples:
-    """What one process has reported so far."""
+    """Texts that one process has reported, so that each is written once."""
 
     def __init__(self) -> None:
         self._reported: dict[str, Sample] = {}

@@ -21,13 +21,13 @@ class ScoreView(RunView):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the whole table; empty until the end."""
-        reported = [one.metrics for one in self.evaluations if one.metrics]
+        """Return the metrics of the whole table; empty until the end."""
+        reported = [evaluation.metrics for evaluation in self.evaluations if evaluation.metrics]
         return reported[-1] if reported else {}
 
     @property
     def samples(self) -> tuple[dict[str, str], ...]:
-        """The newest rows with their answers."""
+        """Return the newest rows with their answers."""
         return self.sampled.samples if self.sampled is not None else ()
 
     def value(self, name: str) -> float | None:
@@ -42,13 +42,13 @@ class ScoreView(RunView):
 
     @property
     def submit_to_first_step_s(self) -> float | None:
-        """Seconds from the newest attempt's first phase to its first rows."""
+        """Return seconds from the newest attempt's first phase to its first rows."""
         ends = [s.end_s for s in self.phases() if s.name == _LAST_PHASE and s.end_s is not None]
         begins = [span.begin_s for span in self.phases()]
         return max(0.0, min(ends) - min(begins)) if ends else None
 
     def time_left(self, now_s: float) -> TimeLeft | None:
-        """Until the last row at the recent pace; None where the pace is unknown."""
+        """Return the time until the last row at the recent pace; None where the pace is unknown."""
         del now_s
         reported = [e for e in self._of(ProgressEvent) if e.attempt == self.attempt]
         if self.is_terminal or len(reported) < 2:

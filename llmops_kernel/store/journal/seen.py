@@ -1,4 +1,4 @@
-"""Which sequence numbers of a stream were read: a stream without gaps costs one number."""
+"""Sequence numbers of a stream that were read: a stream without gaps costs one number."""
 
 from __future__ import annotations
 

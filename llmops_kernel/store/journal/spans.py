@@ -12,7 +12,7 @@ from llmops_kernel.metrics.events import Event, PhaseEvent, ProcessEvent
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSpan:
-    """One bar of the waterfall; times are Unix seconds."""
+    """A bar of the waterfall; times are Unix seconds."""
 
     name: str
     begin_s: float
@@ -114,7 +114,7 @@ def _span(
 def _cut_off(
     begin: PhaseEvent, *, restarts_s: Sequence[float], ended_s: float | None
 ) -> float | None:
-    """When an open phase was cut off: a restart stops only what the workers do."""
+    """Return when an open phase was cut off: a restart stops only what the workers do."""
     if "-worker-" in begin.stream:
         later = [time_s for time_s in restarts_s if time_s >= begin.time_s]
         if later:
@@ -122,7 +122,7 @@ def _cut_off(
     return None if ended_s is None else max(begin.time_s, ended_s)
 
 
-# --- Which of a run's processes were forked warm, which started cold, and why ---
+# --- Warm and cold starts of a run's processes ---
 
 
 _NAMED = 3
@@ -130,7 +130,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Warmth:
-    """How the driver and the newest worker group of one attempt were started."""
+    """Start of the driver and of the newest worker group of an attempt: warm, cold, and why."""
 
     warm: int
     cold: int
@@ -143,24 +143,24 @@ class Warmth:
 
     @property
     def short(self) -> str:
-        """`warm`, `cold`, or `2 warm, 1 cold`."""
+        """Return `warm`, `cold`, or `2 warm, 1 cold`."""
         return _short(self.warm, self.cold)
 
 
 def warmth(events: Sequence[ProcessEvent]) -> Warmth | None:
     """Fold one attempt's events, given by time; None when no process has reported."""
     newest = max((_group(event) for event in events), default=0)
-    known: dict[int, ProcessEvent] = {}
+    by_rank: dict[int, ProcessEvent] = {}
     for event in events:
         rank = -1 if event.rank is None else event.rank
         if event.role == "worker" and _group(event) not in (0, newest):
             continue  # Of workers that a restart has replaced.
-        before = known.get(rank)
+        before = by_rank.get(rank)
         if before is None or before.private_bytes is None or event.private_bytes is not None:
-            known[rank] = event
-    if not known:
+            by_rank[rank] = event
+    if not by_rank:
         return None
-    newest_events = [known[rank] for rank in sorted(known)]
+    newest_events = [by_rank[rank] for rank in sorted(by_rank)]
     cold = [event for event in newest_events if not event.warm]
     sizes = tuple(event.private_bytes for event in newest_events if event.role == "worker")
     return Warmth(
@@ -191,16 +191,16 @@ def _text(warm: int, cold: list[ProcessEvent]) -> str:
     ]
     if not warm and len(groups) == 1:
         return f"cold: {groups[0][0]}"
-    parts = [f"{len(group)} cold ({_who(group)}): {reason}" for reason, group in groups]
-    counted = [f"{warm} warm"] if warm and cold else ["warm"] if warm else []
-    return ", ".join([*counted, "; ".join(parts)] if parts else counted)
+    parts = [f"{len(group)} cold ({_process_names(group)}): {reason}" for reason, group in groups]
+    parts_of_count = [f"{warm} warm"] if warm and cold else ["warm"] if warm else []
+    return ", ".join([*parts_of_count, "; ".join(parts)] if parts else parts_of_count)
 
 
 def _reason(event: ProcessEvent) -> str:
     return event.reason
 
 
-def _who(events: list[ProcessEvent]) -> str:
+def _process_names(events: list[ProcessEvent]) -> str:
     names = ["driver" if event.rank is None else f"rank {event.rank}" for event in events]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    num_more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {num_more} more" if num_more > 0 else "")

@@ -1,4 +1,4 @@
-"""One line of a list of runs, as data; `views/summary.py` makes it from record and view."""
+"""A line of a list of runs, as data; `views/summary.py` makes it from record and view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llmops_kernel.store.journal.view import Progress
 Unit = Literal[
     "loss", "fraction", "per_second", "seconds", "bytes", "count", "exponent", "money", "number"
 ]
-"""What a number counts; it decides how the number is written."""
+"""Unit of a number; it decides how the number is written."""
 Better = Literal["lower", "higher"] | None
 
 
@@ -34,7 +34,7 @@ class FigureValue(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """One line of `llmops runs`."""
+    """A line of `llmops runs`."""
 
     model_config = ConfigDict(frozen=True)
 

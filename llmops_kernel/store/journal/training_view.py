@@ -67,9 +67,9 @@ class TrainingView(RunView):
             self._generation(event).starts.append(event)
         elif isinstance(event, EvalEvent):
             self._texts.note(event)
-            self._add_beside(event, among=self._generation(event).evals)
+            self._add_beside(event, events=self._generation(event).evals)
         elif isinstance(event, CheckpointEvent):
-            self._add_beside(event, among=self._generation(event).checkpoints)
+            self._add_beside(event, events=self._generation(event).checkpoints)
         elif isinstance(event, ProgressEvent):
             if self._counted is None or when(self._counted) < when(event):
                 self._counted = event
@@ -104,9 +104,9 @@ class TrainingView(RunView):
         else:
             self._history = None
 
-    def _add_beside(self, event: B, *, among: list[B]) -> None:
+    def _add_beside(self, event: B, *, events: list[B]) -> None:
         """Add an evaluation or a checkpoint; the newest group's usually come last."""
-        among.append(event)
+        events.append(event)
         history = self._history
         is_newest = self._generation(event).key == max(self._generations)
         if history is not None and not (is_newest and history.takes(event, self.restarts)):
@@ -135,16 +135,21 @@ class TrainingView(RunView):
 
     @property
     def events(self) -> list[Event]:
-        held = super().events
-        held += [] if self._counted is None else [self._counted]
-        for one in self._generations.values():
-            held += [*one.starts, *one.evals, *one.checkpoints, *one.steps.values()]
-        return held
+        collected = super().events
+        collected += [] if self._counted is None else [self._counted]
+        for generation in self._generations.values():
+            collected += [
+                *generation.starts,
+                *generation.evals,
+                *generation.checkpoints,
+                *generation.steps.values(),
+            ]
+        return collected
 
     def restore(
-        self, events: Sequence[AnyEvent], *, seen: dict[str, SeenNumbers], stride: int
+        self, events: Sequence[AnyEvent], *, numbers: dict[str, SeenNumbers], stride: int
     ) -> None:
-        super().restore(events, seen=seen, stride=stride)
+        super().restore(events, numbers=numbers, stride=stride)
         self._stride = stride
 
     def thin(self, *, max_cells: int) -> bool:
@@ -168,12 +173,12 @@ class TrainingView(RunView):
 
     @property
     def logged(self) -> tuple[str, ...]:
-        """Names of the further numbers of all steps, such as those of `track.log`."""
+        """Return names of the further numbers of all steps, such as those of `track.log`."""
         return tuple(self._folded().logged)
 
     @property
     def evals(self) -> list[EvalEvent]:
-        """As reported; `evaluations` have the texts of all their samples."""
+        """Return evaluations as reported; `evaluations` have the texts of all their samples."""
         return self._folded().evals
 
     @property
@@ -183,7 +188,9 @@ class TrainingView(RunView):
     @property
     def sampled(self) -> EvalEvent | None:
         # Asked at each change of the panel: texts are put into one report, not into all.
-        newest = next((one for one in reversed(self.evals) if one.samples), None)
+        newest = next(
+            (evaluation for evaluation in reversed(self.evals) if evaluation.samples), None
+        )
         return None if newest is None else self._texts.whole(newest)
 
     @property
@@ -192,7 +199,7 @@ class TrainingView(RunView):
 
     @property
     def skipped_rows(self) -> int:
-        """Rows of the training data that were left out, without what a restart has undone."""
+        """Return how many rows of training data were skipped, without what a restart has undone."""
         before = self.start.num_skipped if self.start else 0
         firsts = [(key, generation.first_step) for key, generation in self._generations.items()]
         return before + sum(
@@ -208,7 +215,7 @@ class TrainingView(RunView):
 
     @property
     def start(self) -> StartEvent | None:
-        """What the newest worker group reported before its first step."""
+        """Return what the newest worker group reported before its first step."""
         for key in sorted(self._generations, reverse=True):
             if self._generations[key].start is not None:
                 return self._generations[key].start
@@ -216,22 +223,24 @@ class TrainingView(RunView):
 
     @property
     def restarting(self) -> RestartEvent | None:
-        mine = [event for event in self.restarts if event.attempt == self.attempt]
-        if not mine:
+        restarts = [event for event in self.restarts if event.attempt == self.attempt]
+        if not restarts:
             return None
         reported = [
             time_s
             for (attempt, _), generation in self._generations.items()
             if attempt == self.attempt
-            for time_s in [*(one.time_s for one in generation.starts), generation.last_done_s]
+            for time_s in [*(start.time_s for start in generation.starts), generation.last_done_s]
             if time_s is not None
         ]
-        return mine[-1] if max(reported, default=0.0) <= mine[-1].time_s else None
+        return restarts[-1] if max(reported, default=0.0) <= restarts[-1].time_s else None
 
     @property
     def counted(self) -> ProgressEvent | None:
         newest = self._counted
-        begun_s = [one.begin_s for one in self.phases() if one.name == "evaluate" and not one.end_s]
+        begun_s = [
+            phase.begin_s for phase in self.phases() if phase.name == "evaluate" and not phase.end_s
+        ]
         is_of_it = newest is not None and begun_s and newest.time_s >= begun_s[-1]
         return newest if is_of_it and newest and newest.attempt == self.attempt else None
 
@@ -247,20 +256,20 @@ class TrainingView(RunView):
 
     @property
     def progress(self) -> Progress | None:
-        """Steps done; a resumed attempt begins at its checkpoint. None before any report."""
+        """Return steps done; a resumed attempt begins at its checkpoint. None before any report."""
         start, steps = self.start, self.steps
         if start is None and not steps:
             return super().progress
-        done = steps[-1].step if steps else start.first_step - 1 if start else 0
+        last_step = steps[-1].step if steps else start.first_step - 1 if start else 0
         total = start.total_steps if start is not None and start.total_steps > 0 else None
-        return Progress(done, total, "steps")
+        return Progress(last_step, total, "steps")
 
     @property
     def is_outdated(self) -> bool:
         return self._folded().is_outdated or super().is_outdated
 
     def time_left(self, now_s: float) -> TimeLeft | None:
-        """Steps at the recent pace, evaluations and saves as long as they took so far.
+        """Return the time of steps at the recent pace, and of evaluations and saves.
 
         None unless steps are being made.
         """
@@ -280,8 +289,9 @@ class TrainingView(RunView):
         elif "save" in open_phase:
             begun_s, most_s = open_phase["save"], saved.usual_s or 0.0
         else:
-            done = [self.steps[-1], *self.evals[-1:], *self.checkpoints[-1:]]
-            begun_s, most_s = max(one.time_s for one in done), pace_s if last < total else 0.0
+            last_events = [self.steps[-1], *self.evals[-1:], *self.checkpoints[-1:]]
+            begun_s = max(event.time_s for event in last_events)
+            most_s = pace_s if last < total else 0.0
         # At most what is under way is credited: a stalled run does not count down to zero.
         under_way_s = min(max(0.0, now_s - begun_s), most_s)
         return replace(left, seconds=max(0.0, left.seconds - under_way_s))
@@ -295,7 +305,7 @@ class TrainingView(RunView):
 
     @property
     def whole(self) -> WholeRun | None:
-        """What all steps of a run that has ended come to; None while it runs.
+        """Return the sums over all steps of a run that has ended; None while it runs.
 
         The first step of each worker group is left out, as it is of the figures of a run that is
         under way: it pays for allocation and kernels.
@@ -309,7 +319,7 @@ class TrainingView(RunView):
 
     @property
     def step_time_s(self) -> float | None:
-        """Median of the last 10 steps without a worker group's first; at the end the mean of all.
+        """Return the median of the last 10 steps, without first ones; at the end the mean of all.
 
         So are rates and utilizations, at the end by the totals of the run.
         """
@@ -348,12 +358,12 @@ class TrainingView(RunView):
 
     @property
     def loss(self) -> float | None:
-        """The loss of the last step that reported one; NaN when that step diverged."""
+        """Return the loss of the last step that reported one; NaN when that step diverged."""
         return self._folded().loss
 
     @property
     def nan_since(self) -> int | None:
-        """First step of the newest unbroken stretch of NaN or infinite losses, else None."""
+        """Return the first step of the newest stretch of NaN or infinite losses, else None."""
         return self._folded().nan_since
 
     @property
@@ -362,7 +372,7 @@ class TrainingView(RunView):
 
     @property
     def submit_to_first_step_s(self) -> float | None:
-        """Seconds from the newest attempt's first phase at the client to its first step."""
+        """Return seconds from the newest attempt's first phase at the client to its first step."""
         begins = [e.time_s for e in self._phase_events(self.attempt) if e.name in SUBMIT_PHASES]
         ends = [
             generation.first_done_s
@@ -378,7 +388,7 @@ class TrainingView(RunView):
 
     @property
     def best_metrics(self) -> dict[str, float]:
-        """Best value of each evaluation metric: lowest of losses and errors, else highest."""
+        """Return the best value of each metric: lowest of losses and errors, else highest."""
         best: dict[str, float] = {}
         for event in self.evals:
             for name, value in event.metrics.items():
@@ -415,7 +425,7 @@ class ScriptView(TrainingView):
     """The view of a script, which may report no step at all."""
 
     def _phases(self, attempt: int) -> list[PhaseSpan]:
-        """Without a first step where the attempt of a script has ended and reported none."""
+        """Return the phases; a script that ended without a first step has the phase `script`."""
         spans = super()._phases(attempt)
         if any(step.attempt == attempt for step in self.steps):
             return spans

@@ -58,7 +58,7 @@ E = TypeVar("E", bound=Event)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, in a unit of its kind."""
+    """Progress of a run, in a unit of its kind."""
 
     done: int
     total: int | None = None
@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """0..1; None while the total is unknown."""
+        """Return the progress as 0..1; None while the total is unknown."""
         if not self.total or self.total < 0:
             return None
         return min(1.0, max(0.0, self.done / self.total))
@@ -104,13 +104,13 @@ class RunView:
 
     def _unseen(self, events: Iterable[AnyEvent]) -> list[AnyEvent]:
         unseen, stream = [], None
-        seen = SeenNumbers()
+        numbers = SeenNumbers()
         for event in events:
             if event.stream != stream:
                 stream = event.stream
-                seen = self.seen.setdefault(stream, SeenNumbers())
+                numbers = self.seen.setdefault(stream, SeenNumbers())
             # An event without a number cannot be recognised when it comes again.
-            if not event.seq or seen.add(event.seq):
+            if not event.seq or numbers.add(event.seq):
                 unseen.append(event)
         return unseen
 
@@ -170,22 +170,24 @@ class RunView:
 
     @property
     def sampled(self) -> EvalEvent | None:
-        """The newest report with samples; None before there is one."""
-        return next((one for one in reversed(self.evaluations) if one.samples), None)
+        """Return the newest report with samples; None before there is one."""
+        return next(
+            (evaluation for evaluation in reversed(self.evaluations) if evaluation.samples), None
+        )
 
     @property
     def members(self) -> dict[str, dict[str, float]]:
-        """The newest numbers of each member of the newest attempt; empty without members."""
+        """Return the newest numbers of each member of the newest attempt; empty without members."""
         reported = (e for e in reversed(self._of(ProgressEvent)) if e.attempt == self.attempt)
-        return next((one.members for one in reported if one.members), {})
+        return next((evaluation.members for evaluation in reported if evaluation.members), {})
 
     @property
     def end(self) -> EndEvent | None:
-        """How the newest attempt ended; None while it runs."""
+        """Return how the newest attempt ended; None while it runs."""
         return self.end_of(self.attempt)
 
     def end_of(self, attempt: int) -> EndEvent | None:
-        """How one attempt ended; None while no end was reported."""
+        """Return how an attempt ended; None while no end was reported."""
         ends = [event for event in self._of(EndEvent) if event.attempt == attempt]
         # An observer only infers the end; what the run itself reported takes precedence.
         return max(
@@ -207,13 +209,13 @@ class RunView:
 
     @property
     def queue(self) -> QueueEvent | None:
-        """What the newest attempt waits for; None unless Ray has no resources for its workers."""
+        """Return what the newest attempt waits for; None unless Ray lacks resources for it."""
         reported = [event for event in self._of(QueueEvent) if event.attempt == self.attempt]
         return reported[-1] if reported and reported[-1].state == "begin" else None
 
     @property
     def restarting(self) -> RestartEvent | None:
-        """The restart that has not led to a new worker group yet; None for most of the time."""
+        """Return the restart that has not led to a new worker group yet, if there is one."""
         return None
 
     @property
@@ -227,7 +229,7 @@ class RunView:
 
     @property
     def message(self) -> str:
-        """Why the newest attempt ended; empty while it runs."""
+        """Return why the newest attempt ended; empty while it runs."""
         return self._from_end("message")
 
     @property
@@ -248,7 +250,7 @@ class RunView:
         return [event for event in self._of(PhaseEvent) if event.attempt == attempt]
 
     def phases(self, attempt: int | None = None) -> list[PhaseSpan]:
-        """The waterfall of one attempt (default the newest), by begin time."""
+        """Return the waterfall of one attempt (default the newest), by begin time."""
         attempt = self.attempt if attempt is None else attempt
         if attempt not in self._spans:
             self._spans[attempt] = self._phases(attempt)
@@ -270,9 +272,7 @@ class RunView:
 
     @property
     def stride(self) -> int:
-        """So many steps at most stand behind two rows: their lowest and highest numbers; 1: all
-        rows are there.
-        """
+        """Return how many steps two rows stand for at most, by their extremes; 1: no thinning."""
         return 1
 
     def thin(self, *, max_cells: int) -> bool:
@@ -281,15 +281,15 @@ class RunView:
 
     @property
     def events(self) -> list[Event]:
-        """All events that it holds; of rows that were left out, those that stand for them."""
+        """Return all events of the view; of thinned rows, those that stand for them."""
         return [event for events in self._events.values() for event in events]
 
     def restore(
-        self, events: Sequence[AnyEvent], *, seen: dict[str, SeenNumbers], stride: int
+        self, events: Sequence[AnyEvent], *, numbers: dict[str, SeenNumbers], stride: int
     ) -> None:
-        """Take what another view held that had applied the numbers in `seen`."""
+        """Take what another view held that had applied the numbers in `numbers`."""
         self._take(events)
-        self.seen = seen
+        self.seen = numbers
 
     @property
     def progress(self) -> Progress | None:
@@ -301,17 +301,17 @@ class RunView:
 
     @property
     def counted(self) -> ProgressEvent | None:
-        """What the phase under way has counted, where that is not the run's own progress."""
+        """Return the progress of the phase under way, where it is not that of the run itself."""
         return None
 
     @property
     def last_step(self) -> int | None:
-        """How many steps (or other units of work) are done; None before the first report."""
+        """Return how many steps (or other units) are done; None before the first report."""
         return self.progress.done if self.progress else None
 
     @property
     def reported_by(self) -> int | None:
-        """The attempt that the shown progress comes from; a new one reports nothing at first."""
+        """Return the attempt of the shown progress; a new one reports nothing at first."""
         rows = self.rows
         return rows[-1].attempt if rows else None
 
@@ -322,28 +322,28 @@ class RunView:
         return reported_by is not None and reported_by < self.attempt
 
     def time_left(self, now_s: float) -> TimeLeft | None:
-        """How long the run still takes at the recent pace; None where the pace is unknown."""
+        """Return how long the run still takes at the recent pace; None for an unknown pace."""
         return None
 
     def eta_s(self, now_s: float) -> float | None:
-        """Seconds of `time_left`, whether or not they are all."""
+        """Return seconds of `time_left`, whether or not they are all."""
         left = self.time_left(now_s)
         return None if left is None else left.seconds
 
     @property
     def submit_to_first_step_s(self) -> float | None:
-        """Seconds from submit to the first step of the newest attempt; None without steps."""
+        """Return the seconds from submit to the newest attempt's first step; None without steps."""
         return None
 
     @property
     def cost(self) -> Cost:
-        """What the run has cost so far, all attempts together."""
+        """Return what the run has cost up to now, all attempts together."""
         ends = {e.attempt: e.time_s for e in self._of(EndEvent) if not _is_from_client(e)}
         return cost_so_far(self._of(HoldEvent), until_s=self._own_last_s | ends)
 
     @property
     def warmth(self) -> Warmth | None:
-        """How the newest attempt's processes were started; None until one has reported."""
+        """Return how the newest attempt's processes were started; None until one has reported."""
         return warmth([e for e in self._of(ProcessEvent) if e.attempt == self.attempt])
 
     def summary(self) -> dict[str, Any]:

@@ -20,37 +20,37 @@ def sums_of(steps: Iterable[StepEvent]) -> StepSums:
     A step without a time, such as the first of a script, adds nothing.
     """
     count, time_s = 0, 0.0
-    found = dict.fromkeys(_ALL, 0.0)
+    totals = dict.fromkeys(_ALL, 0.0)
     known_s = dict.fromkeys(_ALL, 0.0)
     for step in steps:
         sums, seconds = step.stands_for, step.step_time_s
         if sums is not None:
             count, time_s = count + sums.steps, time_s + sums.time_s
             for name in _ALL:
-                found[name] += getattr(sums, name)
+                totals[name] += getattr(sums, name)
                 known_s[name] += getattr(sums, f"{name}_s")
             continue
         if seconds is None:
             continue
         count, time_s = count + 1, time_s + seconds
         if step.tokens is not None:
-            found["tokens"] += step.tokens
+            totals["tokens"] += step.tokens
             known_s["tokens"] += seconds
         for name in UTILIZATIONS:
             value = getattr(step, name)
             if value is not None:
-                found[name] += value * seconds
+                totals[name] += value * seconds
                 known_s[name] += seconds
     seconds_of = {f"{name}_s": total for name, total in known_s.items()}
-    return StepSums(steps=count, time_s=time_s, **found, **seconds_of)
+    return StepSums(steps=count, time_s=time_s, **totals, **seconds_of)
 
 
-def with_sums(kept: Sequence[StepEvent], group: Sequence[StepEvent]) -> list[StepEvent]:
+def with_sums(thinned: Sequence[StepEvent], group: Sequence[StepEvent]) -> list[StepEvent]:
     """Let the first of the kept steps stand for all of the group they were kept of."""
-    if len(kept) == len(group):
-        return list(kept)
-    first = kept[0].model_copy(update={"stands_for": sums_of(group)})
-    return [first, *(one.model_copy(update={"stands_for": StepSums()}) for one in kept[1:])]
+    if len(thinned) == len(group):
+        return list(thinned)
+    first = thinned[0].model_copy(update={"stands_for": sums_of(group)})
+    return [first, *(step.model_copy(update={"stands_for": StepSums()}) for step in thinned[1:])]
 
 
 def at_peak(steps: Iterable[StepEvent], ratio: float) -> list[StepEvent]:
@@ -69,35 +69,36 @@ def _at_peak(step: StepEvent, ratio: float) -> StepEvent:
 
 
 class WholeRun:
-    """What all steps come to, without those that start a worker group: these are slow."""
+    """Sums over all steps, without those that start a worker group: these are slow."""
 
     def __init__(
         self, parts: Mapping[str, Sequence[StepEvent]], *, rates: Mapping[str, float]
     ) -> None:
-        """`parts`: the steps that count, by the stream of their worker group; `rates`: the peak of
-        all devices of each group, by which utilizations of unlike groups are weighed.
+        """Sum up `parts`, the steps that count, by the stream of their worker group.
+
+        `rates` is the peak of all devices of each group, by which utilizations are weighed.
         """
         self._sums = {stream: sums_of(steps) for stream, steps in parts.items()}
         self._rates = rates
 
     @property
     def steps(self) -> int:
-        return sum(one.steps for one in self._sums.values())
+        return sum(sums.steps for sums in self._sums.values())
 
     @property
     def step_time_s(self) -> float | None:
         """Mean of the steps."""
-        time_s = sum(one.time_s for one in self._sums.values())
+        time_s = sum(sums.time_s for sums in self._sums.values())
         return _ratio(time_s, self.steps)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """All tokens by the time of their steps."""
-        seconds = sum(one.tokens_s for one in self._sums.values())
-        return _ratio(sum(one.tokens for one in self._sums.values()), seconds)
+        """Return all tokens by the time of their steps."""
+        seconds = sum(sums.tokens_s for sums in self._sums.values())
+        return _ratio(sum(sums.tokens for sums in self._sums.values()), seconds)
 
     def utilization(self, name: str) -> float | None:
-        """What was computed by what the devices could have computed in the time of the steps."""
+        """Return the share of the devices' peak that was used in the time of the steps."""
         computed = possible = 0.0
         for stream, sums in self._sums.items():
             rate = self._rates.get(stream, 1.0)
@@ -106,12 +107,12 @@ class WholeRun:
         return _ratio(computed, possible)
 
 
-def _ratio(number: float, of: float) -> float | None:
+def _ratio(number: float, divisor: float) -> float | None:
     """Return it with the digits that do not depend on the order in which steps were added up."""
-    return float(f"{number / of:.9g}") if of else None
+    return float(f"{number / divisor:.9g}") if divisor else None
 
 
-# --- How long a training still takes: its steps, and the evaluations and saves that are to come ---
+# --- Remaining time of a training: steps, evaluations and saves to come ---
 
 
 _RECENT = 5
@@ -132,7 +133,7 @@ class TimeLeft:
 
 @dataclass(frozen=True)
 class Repeated:
-    """What is done between steps again and again: evaluations, or checkpoints."""
+    """Work that is repeated between steps: evaluations, or checkpoints."""
 
     done: tuple[int, ...]
     """After which steps it was done."""
@@ -145,17 +146,17 @@ class Repeated:
 
     @property
     def usual_s(self) -> float | None:
-        """Median of the last times; None before the first."""
+        """Return the median of the last times; None before the first."""
         return median(self.took_s[-_RECENT:]) if self.took_s else None
 
     def left(self, last: int, total: int) -> TimeLeft:
         """Return the time of those that are to come after `last` of `total` steps."""
-        done = set(self.done)
+        done_steps = set(self.done)
         # Only the last step's own may still be to come; what it has skipped is not made up for.
         first = -(-max(last, 1) // self.every) * self.every if self.every else total
         steps = range(first, total, self.every or 1)
-        between = len(steps) - sum(1 for step in done if step in steps)
-        count = between + (0 if total in done else self.at_end)
+        between = len(steps) - sum(1 for step in done_steps if step in steps)
+        count = between + (0 if total in done_steps else self.at_end)
         if not count:
             return TimeLeft(0.0)
         usual_s = self.usual_s
@@ -164,20 +165,20 @@ class Repeated:
 
 def evaluations(start: StartEvent, events: Sequence[EvalEvent]) -> Repeated:
     """Return how often the run evaluates: as it said at its start, else as it did so far."""
-    done = tuple(event.step for event in events)
+    done_steps = tuple(event.step for event in events)
     took_s = tuple(event.duration_s for event in events if event.duration_s is not None)
     if start.evaluate_every is not None:
-        return Repeated(done, took_s, start.evaluate_every, int(bool(start.evaluates_at_end)))
-    every = _spacing(done)
+        return Repeated(done_steps, took_s, start.evaluate_every, int(bool(start.evaluates_at_end)))
+    every = _spacing(done_steps)
     is_due = bool(every) and start.total_steps % every == 0
-    return Repeated(done, took_s, every, int(is_due))
+    return Repeated(done_steps, took_s, every, int(is_due))
 
 
 def saves(
     start: StartEvent, events: Sequence[CheckpointEvent], spans: Iterable[PhaseSpan]
 ) -> Repeated:
     """Return how often the run saves; its output takes as long as a checkpoint, as far as known."""
-    done = tuple(event.step for event in events)
+    done_steps = tuple(event.step for event in events)
     took_s = [event.duration_s for event in events if event.duration_s is not None]
     took_s += [
         span.duration_s
@@ -185,12 +186,12 @@ def saves(
         if span.name == "save" and span.duration_s is not None and not span.interrupted
     ]
     if start.save_every is None:
-        every = _spacing(done)
-        return Repeated(done, tuple(took_s), every)
-    return Repeated(done, tuple(took_s), start.save_every, 1)
+        every = _spacing(done_steps)
+        return Repeated(done_steps, tuple(took_s), every)
+    return Repeated(done_steps, tuple(took_s), start.save_every, 1)
 
 
-def _spacing(done: Sequence[int]) -> int:
+def _spacing(done_steps: Sequence[int]) -> int:
     """Return the steps between the last two, or up to the only one."""
-    steps = sorted({0, *done})
+    steps = sorted({0, *done_steps})
     return steps[-1] - steps[-2] if len(steps) > 1 else 0

@@ -28,10 +28,10 @@ _SPARE_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class KeptModel:
-    """What is kept under one name."""
+    """A model in the cache."""
 
     model: str
-    """As the config names it."""
+    """Name of the model in the config."""
     dtype: str
     user: str
     num_bytes: int = 0
@@ -54,8 +54,8 @@ class KeptModels:
         """Return the file of that model, and mark it as used; None if there is none."""
         path = self._path(name, stamp)
         try:
-            found = path.lstat()
-            if not _is_own(self.folder.lstat()) or not _is_own(found):
+            info = path.lstat()
+            if not _is_own(self.folder.lstat()) or not _is_own(info):
                 return None  # What another user wrote would be executed.
             os.utime(path)
         except OSError:
@@ -64,9 +64,9 @@ class KeptModels:
 
     def has_other(self, name: str, stamp: str) -> bool:
         """Return whether the model was kept from other files than there are now."""
-        return any(path != self._path(name, stamp) for path in self._of(name))
+        return any(path != self._path(name, stamp) for path in self._paths_of(name))
 
-    def add(self, name: str, stamp: str, about: KeptModel, write: Callable[[Path], None]) -> str:
+    def add(self, name: str, stamp: str, model: KeptModel, write: Callable[[Path], None]) -> str:
         """Keep a model of `about.num_bytes`; return why it is not kept, empty if it is.
 
         `write` is called with the path of a new file. What it raises is not caught, but leaves
@@ -74,14 +74,14 @@ class KeptModels:
         """
         try:
             private_folder(self.folder)
-            if why := self._no_room(about.num_bytes):
-                return why
-            self._make_room(about.num_bytes, name)
+            if refusal := self._no_room(model.num_bytes):
+                return refusal
+            self._make_room(model.num_bytes, name)
             new = self.folder / f"new-{secrets.token_hex(8)}.part"
             try:
                 os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
                 write(new)
-                facts = {key: value for key, value in asdict(about).items() if key != "path"}
+                facts = {key: value for key, value in asdict(model).items() if key != "path"}
                 path = self._path(name, stamp)
                 path.with_suffix(".json").write_text(json.dumps(facts))
                 new.replace(path)
@@ -93,13 +93,13 @@ class KeptModels:
 
     def all(self) -> tuple[KeptModel, ...]:
         """Return what is kept, the last used first."""
-        found = []
-        for path in self._of("*"):
+        models = []
+        for path in self._paths_of("*"):
             with suppress(OSError, ValueError, TypeError):
                 facts, info = json.loads(path.with_suffix(".json").read_text()), path.stat()
                 facts |= {"num_bytes": info.st_size, "used_s": info.st_mtime, "path": path}
-                found.append(KeptModel(**facts))
-        return tuple(sorted(found, key=lambda each: each.used_s, reverse=True))
+                models.append(KeptModel(**facts))
+        return tuple(sorted(models, key=lambda model: model.used_s, reverse=True))
 
     def remove(self, path: Path) -> None:
         """Remove a file; processes that have mapped it keep what they see."""
@@ -118,16 +118,16 @@ class KeptModels:
 
     def _make_room(self, num_bytes: int, name: str) -> None:
         """Remove what was loaded from other files, what killed writers left, and the oldest."""
-        for path in self._of(name):
+        for path in self._paths_of(name):
             self.remove(path)
         for path in self.folder.glob("new-*.part"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE_S:
                     path.unlink()
-        for path in least_used(self._of("*"), limit_bytes=self.limit_bytes - num_bytes):
+        for path in least_used(self._paths_of("*"), limit_bytes=self.limit_bytes - num_bytes):
             self.remove(path)
 
-    def _of(self, name: str) -> Iterator[Path]:
+    def _paths_of(self, name: str) -> Iterator[Path]:
         yield from self.folder.glob(f"{name}.*.pt")
 
     def _path(self, name: str, stamp: str) -> Path:

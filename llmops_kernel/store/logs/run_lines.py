@@ -45,15 +45,15 @@ def visible_line(line: str) -> str | None:
     plain = _ANSI.sub("", line)
     if _BACKGROUND.match(plain):
         return None
-    own = _OWN.match(plain)
-    return own[1].removeprefix(MARK) if own else line
+    match = _OWN.match(plain)
+    return match[1].removeprefix(MARK) if match else line
 
 
 def visible_text(text: str) -> str:
     """Return the text without Ray's own lines; a last line without its end stays the last."""
     # Not `splitlines`: a progress bar's carriage returns are no line ends.
-    shown = (visible_line(line) for line in text.split("\n"))
-    return "\n".join(line for line in shown if line is not None)
+    lines = (visible_line(line) for line in text.split("\n"))
+    return "\n".join(line for line in lines if line is not None)
 
 
 def last_lines(log: LogText, lines: int, *, all_lines: bool) -> str:
@@ -61,19 +61,19 @@ def last_lines(log: LogText, lines: int, *, all_lines: bool) -> str:
     if all_lines or lines <= 0:
         return log.tail(lines)
     text = visible_text(log.tail(lines + _LEFT_OUT))
-    kept = text.split("\n")
-    return "\n".join(kept[-lines - 1 :] if text.endswith("\n") else kept[-lines:])
+    all_of_text = text.split("\n")
+    return "\n".join(all_of_text[-lines - 1 :] if text.endswith("\n") else all_of_text[-lines:])
 
 
 def printed_lines(log: LogText, lines: int) -> list[str]:
     """Return the last lines that a run's own code has printed: no line of ours, no blank one."""
-    found = []
+    printed = []
     for line in log.tail(lines + _LEFT_OUT).split("\n"):
-        # Of a progress bar its newest state; and nothing that moves a terminal's cursor.
+        # Keep the newest state of a progress bar, and nothing that moves a terminal's cursor.
         text = _CONTROL.sub("", _ANSI.sub("", line.rstrip("\r").rpartition("\r")[2]))
         if text.strip() and not _is_ours(text) and visible_line(text) is not None:
-            found.append(text)
-    return found[-lines:]
+            printed.append(text)
+    return printed[-lines:]
 
 
 def _is_ours(line: str) -> bool:
@@ -119,8 +119,8 @@ class RunLines:
         if not is_last and 0 <= now_s - self._step_s < STEP_EVERY_S:
             return ""
         self._step_s = now_s
-        of = f" of {self._total:,}" if self._total else ""
-        parts = [f"step {event.step:,}{of}"]
+        total = f" of {self._total:,}" if self._total else ""
+        parts = [f"step {event.step:,}{total}"]
         if event.loss is not None:
             parts.append(f"loss {event.loss:.4f}")
         if event.learning_rate is not None:

@@ -31,7 +31,7 @@ def scan(
     budget_s: float = 1.5,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Found:
-    """Lines with a hit from offset `start` on, at most one hit per line.
+    """Return lines with a hit from offset `start` on, at most one hit per line.
 
     `matches`: (offset of the line, of the line after it, its first 500 bytes). `next`: the offset
     to continue from when the limit or the time was reached, None at the end (or beginning).
@@ -48,17 +48,19 @@ def scan(
         for begin, end in reversed(lines) if backwards else lines:
             matches.append((base + begin, base + end + 1, _shown(chunk[begin:end])))
             if len(matches) == limit:
-                at = base + begin if backwards else base + end + 1
-                return _reported(matches, at, size=size, backwards=backwards)
+                offset = base + begin if backwards else base + end + 1
+                return _reported(matches, offset, size=size, backwards=backwards)
         position = base if backwards else base + len(chunk)
         if time.monotonic() > deadline_s:
             break
     return _reported(matches, position, size=size, backwards=backwards)
 
 
-def _reported(matches: list[tuple[int, int, str]], at: int, *, size: int, backwards: bool) -> Found:
-    over = at <= 0 if backwards else at >= size
-    return {"matches": matches, "next": None if over else at}
+def _reported(
+    matches: list[tuple[int, int, str]], offset: int, *, size: int, backwards: bool
+) -> Found:
+    is_over = offset <= 0 if backwards else offset >= size
+    return {"matches": matches, "next": None if is_over else offset}
 
 
 def _hits(chunk: bytes, find: Find) -> Iterator[tuple[int, int]]:
@@ -73,7 +75,7 @@ def _hits(chunk: bytes, find: Find) -> Iterator[tuple[int, int]]:
 
 
 def _after(file: BinaryIO, position: int, length: int, size: int) -> tuple[int, bytes]:
-    """Whole lines from `position` on; a line longer than a chunk is cut."""
+    """Return whole lines from `position` on; a line longer than a chunk is cut."""
     file.seek(position)
     chunk = file.read(length)
     if position + len(chunk) < size:
@@ -82,7 +84,7 @@ def _after(file: BinaryIO, position: int, length: int, size: int) -> tuple[int, 
 
 
 def _before(file: BinaryIO, position: int, chunk_bytes: int) -> tuple[int, bytes]:
-    """Whole lines up to `position`."""
+    """Return whole lines up to `position`."""
     base = max(0, position - chunk_bytes)
     file.seek(base)
     chunk = file.read(position - base)
@@ -138,10 +140,10 @@ def _finder(pattern: re.Pattern[bytes]) -> Find:
 
 def main() -> None:
     """Print the result of `log_scan.py '{"path": ..., "pattern": ..., ...}'` as JSON."""
-    ask = json.loads(sys.argv[1])
-    find = regex_find(ask.pop("pattern"), ignore_case=ask.pop("ignore_case"))
-    with open(ask.pop("path"), "rb") as file:
-        print(json.dumps(scan(file, find, **ask)))
+    request = json.loads(sys.argv[1])
+    find = regex_find(request.pop("pattern"), ignore_case=request.pop("ignore_case"))
+    with open(request.pop("path"), "rb") as file:
+        print(json.dumps(scan(file, find, **request)))
 
 
 if __name__ == "__main__":

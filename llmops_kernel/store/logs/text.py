@@ -41,7 +41,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    found: list[tuple[int, int, str]]
+    hits: list[tuple[int, int, str]]
     """(offset of the line, of the line after it, its first 500 bytes)."""
     next: int | None
     """Where to continue; None when everything was searched."""
@@ -98,7 +98,7 @@ class LogText:
         return self.window(max(0, self.size - limit), limit + 2 * _BLOCK_BYTES)
 
     def tail(self, lines: int) -> str:
-        """The last lines, of at most 32 MiB."""
+        """Return the last lines, of at most 32 MiB."""
         with self._open() as file:
             end = _size_of(file)
             blocks: list[bytes] = []
@@ -110,8 +110,10 @@ class LogText:
                 breaks += blocks[-1].count(b"\n")
         text = b"".join(reversed(blocks)).decode(errors="replace")
         # Not `splitlines`: a progress bar's carriage returns are no line ends.
-        kept = text.split("\n")[-lines - 1 :] if text.endswith("\n") else text.split("\n")[-lines:]
-        return "\n".join(kept) if lines > 0 else ""
+        lines_of_text = (
+            text.split("\n")[-lines - 1 :] if text.endswith("\n") else text.split("\n")[-lines:]
+        )
+        return "\n".join(lines_of_text) if lines > 0 else ""
 
     def piece(self, offset: int, length: int) -> bytes:
         """Return the bytes as they are, regardless of line ends."""
@@ -129,16 +131,23 @@ class LogText:
         limit: int = 100,
         budget_s: float = SEARCH_S,
     ) -> Matches:
-        """Lines with a hit, from the line at `start` on or, backwards, before it.
+        """Return lines with a hit, from the line at `start` on or, backwards, before it.
 
         Raises ConfigError for a pattern that cannot be read or takes too long.
         """
         if not pattern:
-            return Matches(found=[], next=None)
-        how = {"start": max(0, start), "backwards": backwards, "limit": limit, "budget_s": budget_s}
+            return Matches(hits=[], next=None)
+        options = {
+            "start": max(0, start),
+            "backwards": backwards,
+            "limit": limit,
+            "budget_s": budget_s,
+        }
         if regex:
             _compile(pattern)
-            reported = self._search_apart({"pattern": pattern, "ignore_case": ignore_case, **how})
+            reported = self._search_apart(
+                {"pattern": pattern, "ignore_case": ignore_case, **options}
+            )
         else:
             find = log_scan.plain_find(pattern, ignore_case=ignore_case)
             with self._open() as file:
@@ -153,32 +162,33 @@ class LogText:
                     budget_s=budget_s,
                 )
         return Matches(
-            found=[(at, end, text) for at, end, text in reported["matches"]], next=reported["next"]
+            hits=[(begin, end, text) for begin, end, text in reported["matches"]],
+            next=reported["next"],
         )
 
-    def _search_apart(self, ask: dict[str, object]) -> log_scan.Found:
+    def _search_apart(self, request: dict[str, object]) -> log_scan.Found:
         """Search in a separate process: Python cannot interrupt a pattern that does not end."""
         with tempfile.TemporaryDirectory(prefix="llmops-log-") as folder:
             path = self.path or Path(folder, "log")
             if isinstance(self._source, bytes):
                 path.write_bytes(self._source)
-            ask |= {"path": str(path), "size": self.size}
-            command = [sys.executable, "-I", "-S", log_scan.__file__, json.dumps(ask)]
-            limit_s = float(str(ask["budget_s"])) + 2.0
+            request |= {"path": str(path), "size": self.size}
+            command = [sys.executable, "-I", "-S", log_scan.__file__, json.dumps(request)]
+            limit_s = float(str(request["budget_s"])) + 2.0
             try:
-                done = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
+                process = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
             except subprocess.TimeoutExpired:
                 raise ConfigError(
-                    f"The pattern {ask['pattern']!r} takes too long on some line",
+                    f"The pattern {request['pattern']!r} takes too long on some line",
                     remedy="search for plain text, or avoid nested repetitions such as (a+)+",
                 ) from None
-        if done.returncode:
+        if process.returncode:
             raise StoreError(
-                f"The search failed: {done.stderr.decode(errors='replace')[-300:]}",
+                f"The search failed: {process.stderr.decode(errors='replace')[-300:]}",
                 remedy=f"see whether {path} can be read",
             )
-        found: log_scan.Found = json.loads(done.stdout)
-        return found
+        result: log_scan.Found = json.loads(process.stdout)
+        return result
 
     def _open(self) -> BinaryIO:
         if isinstance(self._source, bytes):

@@ -1,4 +1,4 @@
-"""Where copies of a run's outputs are in its folder, and which are still to be made."""
+"""Copies of a run's outputs in its folder, and the outputs that are still to be copied."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _END_BYTES: Final = 2**20
 
 def output_events(folder: RunFolder) -> list[OutputEvent]:
     """Read the outputs out of a journal: they stand at the ends of its streams."""
-    found = []
+    events = []
     for path in sorted(folder.journal.glob("*.jsonl")):
         for line in _end_of(path).split(b"\n"):
             if _MARK in line and (event := _event(line)) is not None:
-                found.append(event)
-    return sorted(found, key=lambda event: event.time_s)
+                events.append(event)
+    return sorted(events, key=lambda event: event.time_s)
 
 
 def _end_of(path: Path) -> bytes:
@@ -50,10 +50,14 @@ def _event(line: bytes) -> OutputEvent | None:
     return event if isinstance(event, OutputEvent) else None
 
 
-def copied(event: OutputEvent, among: Iterable[OutputEvent]) -> OutputEvent | None:
+def copied(event: OutputEvent, events: Iterable[OutputEvent]) -> OutputEvent | None:
     """Return the copy of an output, if one was made; of another attempt's output it is none."""
-    mine = (one for one in among if one.copied_from == event.path and one.attempt == event.attempt)
-    return next(mine, None)
+    copies = (
+        candidate
+        for candidate in events
+        if candidate.copied_from == event.path and candidate.attempt == event.attempt
+    )
+    return next(copies, None)
 
 
 def to_copy(events: Sequence[OutputEvent]) -> list[OutputEvent]:
@@ -86,7 +90,7 @@ class Copy:
     """A copy in the making, in a folder of its own; `finish` puts it in place as a whole."""
 
     def __init__(self, event: OutputEvent, folder: RunFolder) -> None:
-        """Raises StoreError for names and sizes that no run of ours announces."""
+        """Prepare a copy. Raises StoreError for names and sizes that no run of ours announces."""
         self.event, self.target = event, target_of(event, folder)
         self._making = folder.root / f".{self.target.name}.{event.attempt}.part"
         _check(event.files)
@@ -102,11 +106,11 @@ class Copy:
             path.touch(mode=0o600)
             return path.stat().st_size
 
-    def write(self, file: OutputFile, data: bytes, *, at: int) -> None:
+    def write(self, file: OutputFile, data: bytes, *, offset: int) -> None:
         path = self.path(file)
         with store_errors("write", path), path.open("r+b") as stream:
-            stream.truncate(at)
-            stream.seek(at)
+            stream.truncate(offset)
+            stream.seek(offset)
             stream.write(data)
 
     def check(self, file: OutputFile) -> None:
@@ -130,12 +134,12 @@ class Copy:
             if self.target.exists():
                 self.target.rename(old)
             self._making.rename(self.target)
-            for left in (old, *self.target.parent.glob(f".{self.target.name}.*.part")):
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in (old, *self.target.parent.glob(f".{self.target.name}.*.part")):
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _check(files: Sequence[OutputFile]) -> None:
-    """What a cluster announces decides where this client writes: nothing outside the folder."""
+    """Raise StoreError for too many files, and for names that would lead out of the folder."""
     size = sum(file.size_bytes for file in files)
     if len(files) > MAX_FILES or size > MAX_LIMIT_BYTES or any(map(_is_unsafe, files)):
         raise StoreError(

@@ -56,23 +56,23 @@ def announced(
     size_bytes: int | None,
     journal: Path | None,
     kept_at: str = "",
-    **more: Any,
+    **fields: Any,
 ) -> OutputEvent:
-    """Return the event of an output; a small one is offered to clients. `more` are its fields.
+    """Return the event of an output; a small one is offered to clients. `fields` are its fields.
 
     `journal` is the folder that the dashboard shows; None for an output that clients have already.
     `kept_at`: path or URL of what outlives the nodes; empty if only this node has the output.
     """
     path = kept_at or str(folder)
     if journal is None:
-        return OutputEvent(path=path, what=what, size_bytes=size_bytes, **more)
+        return OutputEvent(path=path, what=what, size_bytes=size_bytes, **fields)
     return OutputEvent(
         path=path,
         what=what,
         size_bytes=size_bytes,
         place="" if kept_at else "node",
         files=offer(folder, journal=journal, limit_bytes=copy_limit_bytes()),
-        **more,
+        **fields,
     )
 
 
@@ -85,26 +85,26 @@ def offer(folder: Path, *, journal: Path, limit_bytes: int) -> tuple[OutputFile,
     size = sum(path.stat().st_size for path in paths)
     if not paths or size > limit_bytes or len(paths) > MAX_FILES:
         return ()
-    written: list[Path] = []
+    new_paths: list[Path] = []
     try:
         _make_room(journal, size)
         (journal / FOLDER).mkdir(parents=True, exist_ok=True)
-        return tuple(_offered(path, folder, journal / FOLDER, written) for path in paths)
+        return tuple(_offer_file(path, folder, journal / FOLDER, new_paths) for path in paths)
     except OSError:
-        for part in written:
+        for part in new_paths:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
         return ()
 
 
-def _offered(path: Path, folder: Path, target: Path, written: list[Path]) -> OutputFile:
+def _offer_file(path: Path, folder: Path, target: Path, new_paths: list[Path]) -> OutputFile:
     name = path.relative_to(folder).as_posix()
     file = OutputFile(name=name, size_bytes=path.stat().st_size, sha256=file_sha256(path))
     for part, data in zip(part_names(file), _chunks(path), strict=True):
         if (target / part).exists():
             continue  # Another output of the run has the same file, as a tokenizer.
         scratch = target / f".{part}"
-        written += [scratch, target / part]
+        new_paths += [scratch, target / part]
         scratch.touch(mode=0o600)
         scratch.write_bytes(data)
         scratch.rename(target / part)
@@ -124,8 +124,8 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 def _make_room(journal: Path, size_bytes: int) -> None:
     """Delete parts of the oldest other runs until the new ones fit in."""
-    others = [path for path in journal.parent.glob(f"*/{FOLDER}") if path.parent != journal]
-    sizes = {path: _size(path) for path in sorted(others, key=_age)}
+    folders = [path for path in journal.parent.glob(f"*/{FOLDER}") if path.parent != journal]
+    sizes = {path: _size(path) for path in sorted(folders, key=_age)}
     total = sum(sizes.values())
     for path, its_bytes in sizes.items():
         if total + size_bytes <= NODE_BYTES:
@@ -156,7 +156,7 @@ def _file_size(path: Path) -> int:
     return 0
 
 
-# --- Which address of a run's journal is read: one that the user's own config or template names ---
+# --- Trusted addresses of a run's journal: those that the user's own config or template names ---
 # A journal is written by the cluster. Were any address of it read, a run could decide where this
 # machine sends requests that are signed with its user's credentials
 # (`s3://x?endpoint_override=...`), or which page of the user's network it fetches.
@@ -171,7 +171,7 @@ def check_reported(url: str, record: RunRecord, attempts: Sequence[Attempt]) -> 
 
     Paths of this machine's disks pass.
     """
-    if "://" not in url or any(_is_below(url, base) for base in _named(record, attempts)):
+    if "://" not in url or any(_is_below(url, base) for base in _named_urls(record, attempts)):
         return
     if any(attempt.run_storage is None for attempt in attempts) and _is_plain(url, record.run_id):
         return
@@ -183,7 +183,7 @@ def check_reported(url: str, record: RunRecord, attempts: Sequence[Attempt]) -> 
     )
 
 
-def _named(record: RunRecord, attempts: Sequence[Attempt]) -> Iterator[str]:
+def _named_urls(record: RunRecord, attempts: Sequence[Attempt]) -> Iterator[str]:
     output = record.config.get("output")
     if isinstance(output, dict) and "://" in str(output.get("url") or ""):
         yield str(output["url"])
@@ -204,8 +204,9 @@ def _is_path(text: str) -> bool:
 
 
 def _is_plain(url: str, run_id: str) -> bool:
-    """Of a run whose storage was not recorded, by an earlier version: the folder of the run in a
-    bucket, without options, chained file systems or a server.
+    """Return whether the storage of a run without a record of it is a folder in a bucket.
+
+    Earlier versions recorded none. Options, chained file systems and servers do not count as plain.
     """
     scheme, _, rest = url.partition("://")
     return scheme in _STORES and "@" not in rest and _is_path(rest) and run_id in rest.split("/")

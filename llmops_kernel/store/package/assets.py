@@ -1,4 +1,4 @@
-"""How a worker finds the workspace's data, which travels apart from its code."""
+"""Finds the workspace's data on a worker: it travels apart from the code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Assets(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def folder(self) -> str:
-        """The one folder at the top of the assets package."""
+        """Return the one folder at the top of the assets package."""
         return f"llmops_assets_{self.hash}" if self.hash else ""
 
 
 def link_assets(workspace: Path, *, search: Sequence[str] | None = None) -> list[str]:
-    """Lay the data files into the unpacked code, as links, so that it looks as at home.
+    """Link the data files into the unpacked code, so that it looks as in the workspace.
 
     `search` are the folders to find the assets in, default `sys.path`, where Ray puts its
     `py_modules`. Any number of workers of one node may do this at once. Returns the paths
@@ -43,18 +43,18 @@ def link_assets(workspace: Path, *, search: Sequence[str] | None = None) -> list
     about_file = workspace / ASSETS_FILE
     if not about_file.exists():
         return []
-    about = Assets.model_validate_json(about_file.read_bytes())
-    if not about.hash:
+    assets = Assets.model_validate_json(about_file.read_bytes())
+    if not assets.hash:
         return []
-    places = [Path(place) / about.folder for place in (sys.path if search is None else search)]
+    places = [Path(place) / assets.folder for place in (sys.path if search is None else search)]
     source = next((place for place in places if place.is_dir()), None)
     if source is None:
         raise WorkspaceError(
-            f"The workspace's data package {about.folder} is not on this node.",
+            f"The workspace's data package {assets.folder} is not on this node.",
             remedy="submit again; if it persists, check the runtime environment's log on the node",
         )
     linked = []
-    for rel in about.files:
+    for rel in assets.files:
         link = workspace / rel
         link.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -63,12 +63,12 @@ def link_assets(workspace: Path, *, search: Sequence[str] | None = None) -> list
     return linked
 
 
-# --- at home ---
+# --- Files that are not uploaded ---
 # Files that an ignore file keeps at home although a run may need them: which, and what to do.
 
 
 MOST = 50
-"""How many of them a run's record names."""
+"""Number of them that a run's record names."""
 _MAX_SHOWN = 5
 
 
@@ -80,12 +80,12 @@ def named_by(sources: Iterable[Path], ignored: Sequence[str], root: Path) -> lis
     if not ignored:
         return []
     by_name = {path.rstrip("/").rpartition("/")[2]: path for path in reversed(ignored)}
-    found: dict[str, None] = {}
+    paths_named: dict[str, None] = {}
     for source in sources:
         for text in _texts(source):
             if path := _match(text, ignored, root) or by_name.get(text):
-                found[path] = None
-    return list(found)
+                paths_named[path] = None
+    return list(paths_named)
 
 
 def sources_of(config: Mapping[str, Any], root: Path) -> list[Path]:
@@ -102,15 +102,15 @@ def _match(text: str, ignored: Sequence[str], root: Path) -> str:
         path = os.path.relpath(path, root)
     if path.startswith("..") or path == ".":
         return ""
-    covered = covers(ignored, path)
-    return path if covered and (root / path).exists() else ""
+    pattern = covers(ignored, path)
+    return path if pattern and (root / path).exists() else ""
 
 
 def covers(ignored: Sequence[str], path: str) -> str:
     """Return which of the ignored paths a relative path is, or is in; empty if none."""
-    for one in ignored:
-        if path == one.rstrip("/") or (one.endswith("/") and path.startswith(one)):
-            return one
+    for pattern in ignored:
+        if path == pattern.rstrip("/") or (pattern.endswith("/") and path.startswith(pattern)):
+            return pattern
     return ""
 
 
@@ -136,13 +136,15 @@ def _texts(source: Path) -> Iterable[str]:
             yield path
 
 
-def at_home_line(named: Sequence[str], *, what: str) -> str:
+def at_home_line(paths: Sequence[str], *, what: str) -> str:
     """Return the sentence about files that `what`, such as `train.py`, names; empty for none."""
-    if not named:
+    if not paths:
         return ""
-    more = len(named) - _MAX_SHOWN
-    shown = ", ".join(named[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f"Not uploaded, as an ignore file says so, but named in {what}: {shown}. {how(named[0])}"
+    num_more = len(paths) - _MAX_SHOWN
+    listing = ", ".join(paths[:_MAX_SHOWN]) + (f" and {num_more} more" if num_more > 0 else "")
+    return (
+        f"Not uploaded, as an ignore file says so, but named in {what}: {listing}. {how(paths[0])}"
+    )
 
 
 def how(path: str) -> str:

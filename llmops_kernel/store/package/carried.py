@@ -28,59 +28,61 @@ _COMPILED = "__pycache__"
 _HEADER_BYTES = 16  # Of a .pyc file: PEP 552.
 
 
-def keep(session: Path, *, kept: Path) -> None:
+def keep(session: Path, *, cache: Path) -> None:
     """Move the package out of a session whose processes have ended, in place of an older one."""
     with suppress(OSError):
-        found = [path.parent for path in (session / _UNPACKED).glob("*/llmops_kernel")]
-        if not found:
+        folders = [path.parent for path in (session / _UNPACKED).glob("*/llmops_kernel")]
+        if not folders:
             return
-        newest = max(found, key=lambda path: path.stat().st_mtime)
-        kept.mkdir(mode=0o700, exist_ok=True)
-        if kept.is_symlink():
+        newest = max(folders, key=lambda path: path.stat().st_mtime)
+        cache.mkdir(mode=0o700, exist_ok=True)
+        if cache.is_symlink():
             return
         _remove_cut_code(newest)
-        for path in kept.iterdir():
+        for path in cache.iterdir():
             if path.name != newest.name:
                 _remove(path)
-        newest.rename(kept / newest.name)  # Fails if another cluster has brought the same one.
+        # Fails if another cluster has brought the same package.
+        newest.rename(cache / newest.name)
 
 
-def find(packages: Path, *, kept: Path) -> Package | None:
+def find(packages: Path, *, cache: Path) -> Package | None:
     """Return our package of today if exactly that is kept, of this boot; remove another one.
 
     `packages` are the packages of this home.
     """
-    for left in kept.parent.glob(_gone(kept, "*").name):  # By a removal that was interrupted.
-        shutil.rmtree(left, ignore_errors=True)
-    if not kept.is_dir():
+    # An interrupted removal leaves such a folder.
+    for leftover in cache.parent.glob(_trash_path(cache, "*").name):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if not cache.is_dir():
         return None
     with suppress(LLMOpsError, OSError, zipfile.BadZipFile):
         package = library(packages)
-        folder = kept / package.folder
+        folder = cache / package.folder
         # What was compiled before a power failure may be cut short, which Python would not notice.
         is_of_this_boot = folder.stat().st_mtime > psutil.boot_time()
         if is_of_this_boot and _files(folder) == _members(package.path):
             return package
     # An older version; or a cleaner of temporary files was at work, or a run.
     with suppress(OSError):
-        _remove(kept)
+        _remove(cache)
     return None
 
 
-def hand_over(package: Package, *, kept: Path, session: Path) -> None:
+def hand_over(package: Package, *, cache: Path, session: Path) -> None:
     """Move it to where the session would unpack it. Without it, Ray does as ever."""
     with suppress(OSError):
-        (kept / package.folder).rename(session / _UNPACKED / package.folder)
+        (cache / package.folder).rename(session / _UNPACKED / package.folder)
 
 
 def _remove(path: Path) -> None:
     """Remove a folder so that nobody takes half of it meanwhile."""
-    gone = _gone(path, secrets.token_hex(4))
-    path.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    trash = _trash_path(path, secrets.token_hex(4))
+    path.rename(trash)
+    shutil.rmtree(trash, ignore_errors=True)
 
 
-def _gone(path: Path, token: str) -> Path:
+def _trash_path(path: Path, token: str) -> Path:
     return path.with_name(f".{path.name}.{token}")
 
 
@@ -101,7 +103,7 @@ def _remove_cut_code(folder: Path) -> None:
 
 def _files(folder: Path) -> dict[str, tuple[int, int, bool]]:
     """Return size, CRC-32 and whether it is executable of each file but compiled ones."""
-    found = {}
+    files = {}
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != _COMPILED]
         links = [name for name in folders if Path(place, name).is_symlink()]
@@ -109,13 +111,13 @@ def _files(folder: Path) -> dict[str, tuple[int, int, bool]]:
             path = Path(place, name)
             data = path.read_bytes()
             is_executable = bool(path.stat().st_mode & 0o100)
-            found[str(path.relative_to(folder))] = (len(data), zlib.crc32(data), is_executable)
-    return found
+            files[str(path.relative_to(folder))] = (len(data), zlib.crc32(data), is_executable)
+    return files
 
 
 def _members(archive: Path) -> dict[str, tuple[int, int, bool]]:
-    with zipfile.ZipFile(archive) as opened:
+    with zipfile.ZipFile(archive) as file:
         return {
             info.filename: (info.file_size, info.CRC, bool(info.external_attr >> 16 & 0o100))
-            for info in opened.infolist()
+            for info in file.infolist()
         }

@@ -22,7 +22,7 @@ _Stamp = tuple[int, int, int]
 
 
 def digest_of(data: bytes) -> str:
-    """First 16 hex digits of SHA-256."""
+    """Return the first 16 hex digits of SHA-256."""
     return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
 
 
@@ -59,12 +59,12 @@ class HashCache:
             write_whole(self._path, json.dumps(stored).encode())
 
     def of(self, rel: str, *, path: Path, info: os.stat_result) -> str:
-        """The file's hash. Raises `OSError`."""
+        """Return the file's hash. Raises `OSError`."""
         stamp = (info.st_size, info.st_mtime_ns, info.st_ino)
-        known = self._known.get(rel)
-        if known is not None and known[0] == stamp:
-            self._current[rel] = known
-            return known[1]
+        cached = self._known.get(rel)
+        if cached is not None and cached[0] == stamp:
+            self._current[rel] = cached
+            return cached[1]
         digest = _hash_file(path)
         # A file written this very moment may change again without a change of its stamp.
         if time.time_ns() - info.st_mtime_ns > _SETTLED_NS:

@@ -47,7 +47,7 @@ class Package:
 
     @property
     def folder(self) -> str:
-        """What Ray names the folder that it unpacks it to."""
+        """Return the name that Ray gives the folder that it unpacks it to."""
         return f"_ray_pkg_{self.hash}"
 
     @property
@@ -67,7 +67,7 @@ class Packages:
 
 @dataclass(frozen=True, kw_only=True)
 class _Member:
-    """One file of a package: bytes to write, or a file and what its content must be."""
+    """A file of a package: bytes to write, or a file and what its content must be."""
 
     executable: bool = False
     sha256_16: str = ""
@@ -83,17 +83,17 @@ def build(workspace: Workspace, cache: Path) -> Packages:
     WorkspaceError when a package is larger than Ray takes or a file changes meanwhile.
     """
     code, assets = split(workspace)
-    assets_hash = _content_hash(_members(workspace, assets), what="data") if assets else ""
-    about = Assets(hash=assets_hash, files=tuple(assets))
+    assets_hash = _content_hash(_members(workspace, assets), label="data") if assets else ""
+    data_assets = Assets(hash=assets_hash, files=tuple(assets))
     members = _members(workspace, code)
-    members[ASSETS_FILE] = _text(about.model_dump_json(indent=1))
+    members[ASSETS_FILE] = _text(data_assets.model_dump_json(indent=1))
     return Packages(
-        code=_package(members, cache=cache, what="code"),
+        code=_package(members, cache=cache, label="code"),
         assets=_package(
             _members(workspace, assets),
             cache=cache,
-            what="data",
-            place=lambda rel: f"{about.folder}/{rel}",
+            label="data",
+            place=lambda rel: f"{data_assets.folder}/{rel}",
         )
         if assets
         else None,
@@ -102,7 +102,7 @@ def build(workspace: Workspace, cache: Path) -> Packages:
 
 
 def split(workspace: Workspace) -> tuple[list[str], list[str]]:
-    """Paths of the code package and of the assets package."""
+    """Return the paths of the code package and of the assets package."""
     code = [rel for rel, entry in workspace.files.items() if _is_code(rel, entry)]
     return code, sorted(workspace.files.keys() - set(code))
 
@@ -133,7 +133,7 @@ def _text(text: str) -> _Member:
 
 
 def library(cache: Path) -> Package:
-    """Package this library.
+    """Return a package of this library.
 
     A file of an editable install may be saved meanwhile: the newer one is used.
     """
@@ -143,7 +143,7 @@ def library(cache: Path) -> Package:
         members = _members(files, [rel for rel in files.files if not rel.startswith(_FOR_LAB)])
         try:
             return _package(
-                members, cache=cache, what="llmops_kernel", place=lambda rel: f"{root.name}/{rel}"
+                members, cache=cache, label="llmops_kernel", place=lambda rel: f"{root.name}/{rel}"
             )
         except WorkspaceError:
             if last:
@@ -151,8 +151,8 @@ def library(cache: Path) -> Package:
     raise AssertionError("unreachable")
 
 
-def _content_hash(members: dict[str, _Member], *, what: str) -> str:
-    sha = hashlib.sha256(f"{_FORMAT} {what}\n".encode())
+def _content_hash(members: dict[str, _Member], *, label: str) -> str:
+    sha = hashlib.sha256(f"{_FORMAT} {label}\n".encode())
     for rel, member in sorted(members.items()):
         line = json.dumps([rel, member.sha256_16, member.executable])
         sha.update(line.encode() + b"\n")
@@ -160,21 +160,21 @@ def _content_hash(members: dict[str, _Member], *, what: str) -> str:
 
 
 def _package(
-    members: dict[str, _Member], *, cache: Path, what: str, place: Callable[[str], str] = str
+    members: dict[str, _Member], *, cache: Path, label: str, place: Callable[[str], str] = str
 ) -> Package:
-    content = _content_hash(members, what=what)
+    content = _content_hash(members, label=label)
     path = cache / f"{content}.zip"
     with store_errors("write package", path):
         if path.exists():
             os.utime(path)
         else:
             private_folder(cache)
-            _write_zip(path, members, what=what, place=place)
+            _write_zip(path, members, label=label, place=place)
         return Package(hash=content, path=path, size_bytes=path.stat().st_size)
 
 
 def _write_zip(
-    path: Path, members: dict[str, _Member], *, what: str, place: Callable[[str], str]
+    path: Path, members: dict[str, _Member], *, label: str, place: Callable[[str], str]
 ) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -183,9 +183,9 @@ def _write_zip(
                 _write_member(archive, place(rel), member)
                 assert archive.fp is not None
                 if archive.fp.tell() > MAX_UPLOAD_BYTES:
-                    raise _too_large(members, what=what)
+                    raise _too_large(members, label=label)
         if temporary.stat().st_size > MAX_UPLOAD_BYTES:
-            raise _too_large(members, what=what)
+            raise _too_large(members, label=label)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -221,10 +221,10 @@ def _changed(source: Path) -> WorkspaceError:
     )
 
 
-def _too_large(members: dict[str, _Member], *, what: str) -> WorkspaceError:
+def _too_large(members: dict[str, _Member], *, label: str) -> WorkspaceError:
     sizes = {rel: member.size_bytes for rel, member in members.items()}
     return WorkspaceError(
-        f"The workspace's {what} ({mebibytes(sum(sizes.values()))}) makes a package above the "
+        f"The workspace's {label} ({mebibytes(sum(sizes.values()))}) makes a package above the "
         f"{mebibytes(MAX_UPLOAD_BYTES)} that Ray accepts in one upload. Biggest files: "
         f"{biggest(sizes)}.",
         remedy="list what the run does not need in .llmopsignore, or give large data in the "

@@ -50,7 +50,7 @@ class Workspace:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Relative path -> content hash, as the run record keeps them."""
+        """Return content hashes by relative path, as the run record keeps them."""
         return {rel: entry.sha256_16 for rel, entry in self.files.items()}
 
     @property
@@ -75,8 +75,8 @@ def scan(root: Path | str, *, cache: Path | None = None) -> Workspace:
     walk.run()
     files: dict[str, FileEntry] = {}
     with HashCache(base, folder=cache) as hashes:
-        for rel, found in sorted(walk.found.items()):
-            entry = _hashed(rel, found, hashes=hashes, problems=walk.problems)
+        for rel, file in sorted(walk.walked.items()):
+            entry = _file_entry(rel, file, hashes=hashes, problems=walk.problems)
             if entry is not None:
                 files[rel] = entry
     _raise_problems(walk.problems, base)
@@ -88,9 +88,9 @@ def _check_not_home(base: Path) -> None:
     real = base.resolve()
     for home in _homes() or {Path("/")}:
         if home.is_relative_to(real):
-            what = "is your home folder" if real == home else f"contains your home folder {home}"
+            problem = "is your home folder" if real == home else f"contains your home folder {home}"
             raise WorkspaceError(
-                f"Workspace {base} {what}: everything in it would be uploaded.",
+                f"Workspace {base} {problem}: everything in it would be uploaded.",
                 remedy="put the config and your code into a folder of their own, or name the"
                 " folder that contains your code as workspace (--workspace)",
             )
@@ -98,16 +98,16 @@ def _check_not_home(base: Path) -> None:
 
 def _homes() -> set[Path]:
     """Return the home folder by HOME and by the user database; they may differ."""
-    found = set()
+    homes = set()
     with suppress(RuntimeError):
-        found.add(Path.home().resolve())
+        homes.add(Path.home().resolve())
     with suppress(KeyError):
-        found.add(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
-    return found
+        homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return homes
 
 
 @dataclass(frozen=True)
-class _Found:
+class _WalkedFile:
     path: Path
     info: os.stat_result
 
@@ -117,21 +117,21 @@ class _Walk:
     """Collects files and the problems of others, so that all problems are reported at once."""
 
     root: Path
-    found: dict[str, _Found] = field(default_factory=dict)
+    walked: dict[str, _WalkedFile] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     size_bytes: int = 0
     _secret_inodes: set[tuple[int, int]] = field(default_factory=set)
-    """Of secrets that have a second name: hard links."""
+    """Inodes of secrets that have a second name (hard links)."""
 
     def run(self) -> None:
         self.real_root = self.root.resolve()
         self.usual = IgnoreRules.default()
         self._folder(self.root, "", self.usual, (self.real_root,))
-        for rel, found in list(self.found.items()):
-            if (found.info.st_dev, found.info.st_ino) in self._secret_inodes:
-                del self.found[rel]
+        for rel, file in list(self.walked.items()):
+            if (file.info.st_dev, file.info.st_ino) in self._secret_inodes:
+                del self.walked[rel]
                 self.secrets.append(rel)
 
     def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
@@ -195,9 +195,9 @@ class _Walk:
         target = Path(entry.path).resolve()
         inside = target.relative_to(self.real_root)
         return any(
-            rules.leaves_out_secret(one.as_posix(), is_folder=one != inside or target.is_dir())
-            for one in (inside, *inside.parents)
-            if one.name
+            rules.leaves_out_secret(part.as_posix(), is_folder=part != inside or target.is_dir())
+            for part in (inside, *inside.parents)
+            if part.name
         )
 
     def _file(self, entry: os.DirEntry[str], rel: str) -> None:
@@ -210,36 +210,38 @@ class _Walk:
         if not _can_travel(rel):
             self.problems.append(f"{rel!r}: the name has characters that a zip file cannot contain")
             return
-        self.found[rel] = _Found(Path(entry.path), info)
+        self.walked[rel] = _WalkedFile(Path(entry.path), info)
         self.size_bytes += info.st_size
-        if len(self.found) > MAX_FILES or self.size_bytes > MAX_BYTES:
+        if len(self.walked) > MAX_FILES or self.size_bytes > MAX_BYTES:
             raise self._too_large()
 
     def _too_large(self) -> WorkspaceError:
-        count, size = len(self.found), mebibytes(self.size_bytes)
-        tops = Counter(rel.partition("/")[0] for rel in self.found)
-        most = ", ".join(f"{name} ({number:,} files)" for name, number in tops.most_common(3))
-        sizes = {rel: found.info.st_size for rel, found in self.found.items()}
+        count, size = len(self.walked), mebibytes(self.size_bytes)
+        tops = Counter(rel.partition("/")[0] for rel in self.walked)
+        largest = ", ".join(f"{name} ({number:,} files)" for name, number in tops.most_common(3))
+        sizes = {rel: file.info.st_size for rel, file in self.walked.items()}
         return WorkspaceError(
             f"Workspace {self.root} is too large: {count:,} files with {size} seen so far "
-            f"(limits {MAX_FILES:,} files, {mebibytes(MAX_BYTES)}). Most files: {most}. "
+            f"(limits {MAX_FILES:,} files, {mebibytes(MAX_BYTES)}). Most files: {largest}. "
             f"Biggest: {biggest(sizes)}.",
             remedy=f"use a folder that contains only this project's code, or {_TRIM}",
         )
 
 
-def _hashed(rel: str, found: _Found, *, hashes: HashCache, problems: list[str]) -> FileEntry | None:
+def _file_entry(
+    rel: str, file: _WalkedFile, *, hashes: HashCache, problems: list[str]
+) -> FileEntry | None:
     try:
-        digest = hashes.of(rel, path=found.path, info=found.info)
+        digest = hashes.of(rel, path=file.path, info=file.info)
     except FileNotFoundError:
         return None
     except OSError as error:
         problems.append(f"{rel}: cannot be read ({error.strerror})")
         return None
     return FileEntry(
-        size_bytes=found.info.st_size,
+        size_bytes=file.info.st_size,
         sha256_16=digest,
-        executable=bool(found.info.st_mode & stat.S_IXUSR),
+        executable=bool(file.info.st_mode & stat.S_IXUSR),
     )
 
 
@@ -255,10 +257,10 @@ def _can_travel(rel: str) -> bool:
 def _raise_problems(problems: list[str], root: Path) -> None:
     if not problems:
         return
-    shown = "\n".join(f"  {problem}" for problem in problems[:10])
-    more = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
+    listing = "\n".join(f"  {problem}" for problem in problems[:10])
+    rest = f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""
     raise WorkspaceError(
-        f"The workspace {root} cannot travel:\n{shown}{more}",
+        f"The workspace {root} cannot be uploaded:\n{listing}{rest}",
         remedy=f"make the files readable and links point inside the workspace, or {_TRIM}; "
         "give large data by an absolute path or a URL in the config",
     )
@@ -274,7 +276,7 @@ def mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / 1024**2:.1f} MiB"
 
 
-# --- Which files of a workspace stay at home: ignore files at each level, and sane defaults ---
+# --- Excluded files: ignore files at each level, and sane defaults ---
 
 
 IGNORE_FILES = (".gitignore", ".rayignore", ".llmopsignore")
@@ -324,31 +326,31 @@ class IgnoreRules:
     """The patterns that hold in one folder: its own before its parents'."""
 
     levels: tuple[tuple[str, GitIgnoreSpec], ...]
-    own: tuple[tuple[str, GitIgnoreSpec], ...] = ()
-    """Of these, the patterns of `.llmopsignore` files: only they can include a secret."""
+    own_levels: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+    """The patterns among them of `.llmopsignore` files: only they can include a secret."""
 
     @classmethod
     def default(cls) -> IgnoreRules:
         return cls((("", GitIgnoreSpec.from_lines(DEFAULT_EXCLUDES)),))
 
     def inside(self, folder: Path, *, rel: str, names: Collection[str]) -> IgnoreRules:
-        """The rules inside `folder`; `rel` is its path in the workspace, `names` what it holds."""
-        found = {name: _lines(folder / name) for name in IGNORE_FILES if name in names}
-        lines = [line for of_file in found.values() for line in of_file]
+        """Return the rules inside `folder`; `rel` is its path in the workspace."""
+        lines_by_file = {name: _lines(folder / name) for name in IGNORE_FILES if name in names}
+        lines = [line for of_file in lines_by_file.values() for line in of_file]
         if not lines:
             return self
         prefix = f"{rel}/" if rel else ""
-        own = self.own
+        own_levels = self.own_levels
         try:
             spec = GitIgnoreSpec.from_lines(lines)
-            if of_ours := found.get(_OURS):
-                own = (*own, (prefix, GitIgnoreSpec.from_lines(of_ours)))
+            if of_ours := lines_by_file.get(_OURS):
+                own_levels = (*own_levels, (prefix, GitIgnoreSpec.from_lines(of_ours)))
         except ValueError as error:
             raise WorkspaceError(
                 f"An ignore file in {folder} has a broken pattern: {error}",
                 remedy=f"correct it; the files are {', '.join(IGNORE_FILES)}",
             ) from error
-        return IgnoreRules((*self.levels, (prefix, spec)), own)
+        return IgnoreRules((*self.levels, (prefix, spec)), own_levels)
 
     def ignores(self, rel: str, *, is_folder: bool) -> bool:
         if rel.rpartition("/")[2] in _NEVER:
@@ -359,7 +361,7 @@ class IgnoreRules:
         """Return whether a file stays at home for its name, which no `.llmopsignore` includes."""
         if not is_secret(rel):
             return False
-        return _decision(self.own, f"{rel}/" if is_folder else rel) is not False
+        return _decision(self.own_levels, f"{rel}/" if is_folder else rel) is not False
 
 
 def _decision(levels: tuple[tuple[str, GitIgnoreSpec], ...], path: str) -> bool | None:
@@ -382,7 +384,7 @@ def _lines(path: Path) -> list[str]:
     return text.splitlines()
 
 
-# --- Which files of a workspace stay at home because they usually hold secrets ---
+# --- Excluded files that usually hold secrets ---
 # What travels is kept in the store, in Ray's package store and on each node of the cluster, where
 # others may read it. The names are those of the tools that write them; a secret under a name of
 # the user's own is not found. `!NAME` in `.llmopsignore` includes a file.
@@ -437,9 +439,9 @@ def left_out_line(left_out: Sequence[str]) -> str:
     """Return the sentence about what stayed at home; empty if nothing did."""
     if not left_out:
         return ""
-    more = len(left_out) - _MAX_SHOWN
-    shown = ", ".join(left_out[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    num_more = len(left_out) - _MAX_SHOWN
+    listing = ", ".join(left_out[:_MAX_SHOWN]) + (f" and {num_more} more" if num_more > 0 else "")
     return (
-        f"Not uploaded, as such files usually hold secrets: {shown}."
+        f"Not uploaded, as such files usually hold secrets: {listing}."
         f" If a run needs one, include it by a line such as !{left_out[0]} in .llmopsignore"
     )

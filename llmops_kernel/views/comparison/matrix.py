@@ -45,13 +45,13 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One figure of a run, or its mean over several."""
+    """A figure of a run, or its mean over several."""
 
     number: float | None
     text: str
     """The number as its unit is written; of a mean with the standard deviation of the sample."""
     change: str
-    """From the baseline's: `× 1.36` or `+0.0123`; empty for the baseline, a dash for unknown."""
+    """Change from the baseline: `× 1.36` or `+0.0123`; empty for itself, a dash for unknown."""
     is_best: bool = False
 
 
@@ -62,13 +62,13 @@ class Line:
     runs: tuple[int, ...]
     label: str
     values: tuple[str, ...]
-    """Of each field."""
+    """Values by field."""
     cells: tuple[Cell, ...]
-    """Of each figure."""
+    """Cells by figure."""
     is_base: bool
     """Whether the others' changes are from this line."""
     note: str = ""
-    """Of a run that has not succeeded: `running, step 40 of 225`."""
+    """Remark on a run that has not succeeded: `running, step 40 of 225`."""
 
     @property
     def is_mean(self) -> bool:
@@ -97,12 +97,12 @@ def matrix_of(runs: Sequence[ComparedRun], *, base: int = 0) -> Matrix:
     fields, values = _differing(runs)
     figures = _known_figures([run.view for run in runs])
     settings = _settings(fields, values)
-    mine = next(members for members in settings if base in members)
+    base_setting = next(members for members in settings if base in members)
     lines = []
     for members in settings:
         singles = [_single(index, runs, values, figures, base=base) for index in members]
         if len(members) > 1:
-            lines.append(_mean(members, runs, fields, values, figures, base=mine))
+            lines.append(_mean(members, runs, fields, values, figures, base=base_setting))
         lines += singles
     labels = tuple(_first(figure).label for figure in figures)
     return Matrix(fields=fields, figures=labels, lines=_with_best(lines, figures))
@@ -111,64 +111,64 @@ def matrix_of(runs: Sequence[ComparedRun], *, base: int = 0) -> Matrix:
 def _differing(runs: Sequence[ComparedRun]) -> tuple[tuple[Field, ...], list[tuple[str, ...]]]:
     """Return what differs, what matters most first, and each run's values of it."""
     rows = [Row(run.record.run_id, dict(config_values(run.record.config))) for run in runs]
-    found = differences(rows)
-    labels = short_labels([each.path for each in found])
+    fields_found = differences(rows)
+    labels = short_labels([each.path for each in fields_found])
     fields = [
         Field(
             path=each.path,
             label=labels[each.path],
             is_minor=says_little(each.path) and not is_seed(each.path),
         )
-        for each in found
+        for each in fields_found
     ]
-    columns = [[_text(row.get(CONFIG + each.path)) for row in rows] for each in found]
+    columns = [[_text(row.get(CONFIG + each.path)) for row in rows] for each in fields_found]
     for name, fact in _FACTS.items():
         texts = [fact(run) or fmt.DASH for run in runs]
         if len(set(texts)) > 1:
             fields.append(Field(path=name, label=name, is_minor=False))
             columns.append(texts)
-    order = sorted(range(len(fields)), key=lambda at: fields[at].is_minor)
-    lines = [tuple(columns[at][index] for at in order) for index in range(len(runs))]
-    return tuple(fields[at] for at in order), lines
+    order = sorted(range(len(fields)), key=lambda i: fields[i].is_minor)
+    lines = [tuple(columns[i][index] for i in order) for index in range(len(runs))]
+    return tuple(fields[i] for i in order), lines
 
 
 _FACTS: dict[str, Callable[[ComparedRun], str]] = {
     "code": lambda run: run.record.code_hash[:8],
     "cluster": lambda run: run.record.cluster,
 }
-"""What may differ besides the configs."""
+"""Facts that may differ besides the configs."""
 _NO_SETTING = frozenset({"cluster"})
 
 
 def _text(value: Value) -> str:
-    """A text is not cut here: what differs may be in its middle."""
+    """Return a text uncut: what differs may be in its middle."""
     if isinstance(value, str):
         return value
     return ", ".join(value) or "none" if isinstance(value, tuple) else value_text(value)
 
 
 def _settings(fields: Sequence[Field], values: Sequence[tuple[str, ...]]) -> list[tuple[int, ...]]:
-    telling = [
-        at
-        for at, field in enumerate(fields)
+    major = [
+        i
+        for i, field in enumerate(fields)
         if not (field.is_minor or is_seed(field.path) or field.path in _NO_SETTING)
     ]
-    found: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for index, line in enumerate(values):
-        found.setdefault(tuple(line[at] for at in telling), []).append(index)
-    return [tuple(members) for members in found.values()]
+        groups.setdefault(tuple(line[i] for i in major), []).append(index)
+    return [tuple(members) for members in groups.values()]
 
 
 Figure = Sequence[FigureValue | None]
-"""One figure of each run; None for a run whose kind does not have it."""
+"""A figure of each run; None for a run whose kind does not have it."""
 
 
 def _known_figures(views: Sequence[RunView]) -> list[Figure]:
     """Return the figures that say what came of the runs, if at least one run knows them."""
     by_run = [{f.key: f for f in compared_figures(v) if group_of(f) == "result"} for v in views]
-    keys = dict.fromkeys(key for mine in by_run for key in mine)
-    found = [[mine.get(key) for mine in by_run] for key in keys]
-    return [each for each in found if any(f is not None and f.text != fmt.DASH for f in each)]
+    keys = dict.fromkeys(key for values in by_run for key in values)
+    figures = [[values.get(key) for values in by_run] for key in keys]
+    return [each for each in figures if any(f is not None and f.text != fmt.DASH for f in each)]
 
 
 def _single(
@@ -180,11 +180,11 @@ def _single(
     base: int,
 ) -> Line:
     def cell(figure: Figure) -> Cell:
-        own = figure[index]
-        if own is None:
+        value = figure[index]
+        if value is None:
             return _UNKNOWN_OF_BASE if index == base else _UNKNOWN
-        change = fmt.change(own.value, _value(figure[base]), own.unit)
-        return Cell(number=own.value, text=own.text, change="" if index == base else change)
+        change = fmt.change(value.value, _value(figure[base]), value.unit)
+        return Cell(number=value.value, text=value.text, change="" if index == base else change)
 
     return Line(
         runs=(index,),
@@ -211,7 +211,7 @@ def _mean(
     *,
     base: tuple[int, ...],
 ) -> Line:
-    """The line of a setting. It is compared with the mean of the baseline's setting.
+    """Return the line of a setting, compared with the mean of the baseline's setting.
 
     Figures of a run that has not ended well, or not yet, are of another step: they are left out.
     """
@@ -220,21 +220,21 @@ def _mean(
         return [index for index in indices if runs[index].view.state == "SUCCEEDED"]
 
     def cell(figure: Figure) -> Cell:
-        known, own = _first(figure), _known(figure, ended(members))
-        if not own:
+        example, values_of_setting = _first(figure), _known_values(figure, ended(members))
+        if not values_of_setting:
             return _UNKNOWN_OF_BASE if members == base else _UNKNOWN
-        mean = statistics.fmean(own)
-        text = fmt.by_unit(mean, known.unit)
-        if len(own) > 1:
-            text += f" ± {fmt.by_unit(statistics.stdev(own), known.unit)}"
-        if len(own) < len(members):
-            text += f" ({len(own)} of {len(members)})"
-        theirs = _known(figure, ended(base))
-        first = statistics.fmean(theirs) if theirs else None
-        change = "" if members == base else fmt.change(mean, first, known.unit)
+        mean = statistics.fmean(values_of_setting)
+        text = fmt.by_unit(mean, example.unit)
+        if len(values_of_setting) > 1:
+            text += f" ± {fmt.by_unit(statistics.stdev(values_of_setting), example.unit)}"
+        if len(values_of_setting) < len(members):
+            text += f" ({len(values_of_setting)} of {len(members)})"
+        base_values = _known_values(figure, ended(base))
+        first = statistics.fmean(base_values) if base_values else None
+        change = "" if members == base else fmt.change(mean, first, example.unit)
         return Cell(number=mean, text=text, change=change)
 
-    columns = [[values[index][at] for index in members] for at in range(len(fields))]
+    columns = [[values[index][i] for index in members] for i in range(len(fields))]
     seeded = any(is_seed(f.path) and len(set(c)) > 1 for f, c in zip(fields, columns, strict=True))
     return Line(
         runs=members,
@@ -249,9 +249,9 @@ def _value(figure: FigureValue | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def _known(figure: Figure, members: Sequence[int]) -> list[float]:
-    found = (_value(figure[index]) for index in members)
-    return [value for value in found if value is not None]
+def _known_values(figure: Figure, members: Sequence[int]) -> list[float]:
+    numbers = (_value(figure[index]) for index in members)
+    return [value for value in numbers if value is not None]
 
 
 def _first(figure: Figure) -> FigureValue:
@@ -262,43 +262,43 @@ def _with_best(lines: Sequence[Line], figures: Sequence[Figure]) -> tuple[Line, 
     """Mark the best number of each figure, among the runs that succeeded and among the means."""
     best: dict[tuple[bool, int], float] = {}
     for is_mean in (False, True):
-        for at, figure in enumerate(figures):
+        for i, figure in enumerate(figures):
             rivals = [line for line in lines if line.is_mean == is_mean and not line.note]
-            cells = [line.cells[at] for line in rivals]
+            cells = [line.cells[i] for line in rivals]
             numbers = {cell.number for cell in cells if cell.number is not None}
             better = _first(figure).better
             if better is not None and len(numbers) > 1:
-                best[is_mean, at] = min(numbers) if better == "lower" else max(numbers)
+                best[is_mean, i] = min(numbers) if better == "lower" else max(numbers)
     return tuple(_marked(line, best) for line in lines)
 
 
 def _marked(line: Line, best: Mapping[tuple[bool, int], float]) -> Line:
-    wanted = [best.get((line.is_mean, at)) for at in range(len(line.cells))]
+    best_numbers = [best.get((line.is_mean, i)) for i in range(len(line.cells))]
     cells = (
         replace(cell, is_best=number is not None and cell.number == number and not line.note)
-        for cell, number in zip(line.cells, wanted, strict=True)
+        for cell, number in zip(line.cells, best_numbers, strict=True)
     )
     return replace(line, cells=tuple(cells))
 
 
 def heads_of(matrix: Matrix) -> list[str]:
     """Return the heads of a plain table: run, what differs, then the figures."""
-    return ["run", *(field.label for field in _telling(matrix)), *matrix.figures]
+    return ["run", *(field.label for field in _major_fields(matrix)), *matrix.figures]
 
 
 def cells_of(matrix: Matrix, line: Line) -> list[str]:
     """Return a line's texts, a figure with its change from the baseline behind it."""
-    shown = [at for at, field in enumerate(matrix.fields) if not field.is_minor]
-    said = ["baseline"] if line.is_base and not line.is_mean else []
-    said += [line.note] if line.note else []
-    label = f"{line.label} ({', '.join(said)})" if said else line.label
+    major = [i for i, field in enumerate(matrix.fields) if not field.is_minor]
+    remarks = ["baseline"] if line.is_base and not line.is_mean else []
+    remarks += [line.note] if line.note else []
+    label = f"{line.label} ({', '.join(remarks)})" if remarks else line.label
     figures = [
         f"{cell.text} ({cell.change})" if _has_change(cell) else cell.text for cell in line.cells
     ]
-    return [label, *(line.values[at] for at in shown), *figures]
+    return [label, *(line.values[i] for i in major), *figures]
 
 
-def _telling(matrix: Matrix) -> list[Field]:
+def _major_fields(matrix: Matrix) -> list[Field]:
     return [field for field in matrix.fields if not field.is_minor]
 
 
@@ -309,7 +309,7 @@ def _has_change(cell: Cell) -> bool:
 def matrix_text(matrix: Matrix) -> str:
     """Return a line a run; the changes in brackets are from the baseline."""
     every = [heads_of(matrix), *(cells_of(matrix, line) for line in matrix.lines)]
-    widths = [max(len(line[at]) for line in every) for at in range(len(every[0]))]
+    widths = [max(len(line[i]) for line in every) for i in range(len(every[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in every
@@ -324,10 +324,10 @@ def matrix_html(matrix: Matrix) -> str:
 
 
 def _line_html(matrix: Matrix, line: Line) -> str:
-    first, *others = cells_of(matrix, line)
+    first, *rest = cells_of(matrix, line)
     mark = "" if line.is_mean else f'<span style="color:{color(line.runs[0])}">■</span> '
-    num_values = len(others) - len(line.cells)
-    cells = [f'<td style="{CELL}">{escape(text)}</td>' for text in others[:num_values]]
+    num_values = len(rest) - len(line.cells)
+    cells = [f'<td style="{CELL}">{escape(text)}</td>' for text in rest[:num_values]]
     cells += [_cell_html(cell) for cell in line.cells]
     return f'<tr><th style="{CELL}">{mark}{escape(first)}</th>{"".join(cells)}</tr>'
 

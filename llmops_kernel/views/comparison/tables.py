@@ -30,7 +30,7 @@ def heads(runs: Named) -> list[str]:
 
 
 def result_lines(runs: Named) -> Lines:
-    """How far the runs are, and what came of them: evaluation and loss."""
+    """Return the lines of progress and results: evaluation and loss."""
     views = [view for _, view in runs]
     return [
         ["state", *(view.state.capitalize() for view in views)],
@@ -44,24 +44,27 @@ def speed_lines(runs: Named) -> Lines:
 
 
 def start_lines(runs: Named) -> Lines:
-    """From submit to the first result: the whole, the processes, then each phase."""
+    """Return the lines from submit to the first result: the whole, the processes, each phase."""
     views = [view for _, view in runs]
     seconds = [phase_seconds(view) for view in views]
     warmth = [view.warmth.short if view.warmth else fmt.DASH for view in views]
     phases = [
-        [name.replace("_", " "), *(fmt.seconds(mine.get(name)) for mine in seconds)]
+        [
+            name.replace("_", " "),
+            *(fmt.seconds(seconds_by_phase.get(name)) for seconds_by_phase in seconds),
+        ]
         for name in phase_names(runs)
     ]
     return [*_figure_lines(views, "start"), ["processes", *warmth], *phases]
 
 
 def table(runs: Named) -> Lines:
-    """Heads, then every line."""
+    """Return heads, then every line."""
     return [heads(runs), *result_lines(runs), *speed_lines(runs), *start_lines(runs)]
 
 
 def _figure_lines(views: Sequence[RunView], group: FigureGroup) -> Lines:
-    """A line a figure that at least one run's kind has; a dash for a run without it."""
+    """Return a line a figure that at least one run's kind has; a dash for a run without it."""
     columns = [
         {
             figure.label: figure.text
@@ -75,7 +78,7 @@ def _figure_lines(views: Sequence[RunView], group: FigureGroup) -> Lines:
 
 
 def phase_seconds(view: RunView) -> dict[str, float]:
-    """Finished start-up phases, those of one name added up."""
+    """Return the seconds of finished start-up phases, those of one name added up."""
     seconds: dict[str, float] = {}
     for span in split_phases(view)[0]:
         if span.duration_s is not None:
@@ -87,12 +90,12 @@ def phase_names(runs: Named) -> list[str]:
     """Return the names in order of the kinds' start-up phases; other phases come last."""
     names = dict.fromkeys(name for _, view in runs for name in phase_seconds(view))
     in_order = dict.fromkeys(name for _, view in runs for name in kind_named(view.kind).phases)
-    known = [name for name in in_order if name in names]
-    return known + [name for name in names if name not in in_order]
+    ordered = [name for name in in_order if name in names]
+    return ordered + [name for name in names if name not in in_order]
 
 
 def lines_html(runs: Named, lines: Lines) -> str:
-    """A table; the runs' names carry the colours of the picture."""
+    """Return a table; the runs' names carry the colours of the picture."""
     body = "".join(
         f'<tr><td style="{CELL};opacity:.75">{escape(label)}</td>'
         + "".join(f'<td style="{CELL}">{escape(cell)}</td>' for cell in cells)
@@ -112,7 +115,7 @@ def heads_html(runs: Named) -> str:
 
 
 def lines_text(runs: Named, lines: Lines) -> str:
-    """The table in plain text."""
+    """Return the table in plain text."""
     every = [heads(runs), *lines]
     widths = [max(len(line[i]) for line in every) for i in range(len(every[0]))]
     return "\n".join(
@@ -121,7 +124,7 @@ def lines_text(runs: Named, lines: Lines) -> str:
     )
 
 
-# --- Answers of several runs to the same rows side by side, the differing words marked ---
+# --- Answers of several runs side by side, differing words marked ---
 
 
 MARKED = "samples: {+words+} are not in the first run's answer"
@@ -148,17 +151,17 @@ def answer_text(answer: SampledAnswer | None, *, mark: tuple[str, str] = ("{+", 
     if answer is None:
         return fmt.DASH
     begin, end = mark
-    words = (_marked(text, begin, end) if is_new else text for text, is_new in answer.words)
-    return "".join(words) + answer.more
+    pieces = (_marked(text, begin, end) if is_new else text for text, is_new in answer.words)
+    return "".join(pieces) + answer.more
 
 
 def _marked(text: str, begin: str, end: str) -> str:
-    """White space stays outside of the marks."""
+    """Mark a text, but not the white space around it."""
     inner = text.strip()
     if not inner:
         return text
-    at = text.index(inner)
-    return f"{text[:at]}{begin}{inner}{end}{text[at + len(inner) :]}"
+    start = text.index(inner)
+    return f"{text[:start]}{begin}{inner}{end}{text[start + len(inner) :]}"
 
 
 def samples_html(runs: Named) -> str:
@@ -184,7 +187,7 @@ def samples_html(runs: Named) -> str:
 def _answer_html(answer: SampledAnswer | None) -> str:
     if answer is None:
         return fmt.DASH
-    words = (
+    pieces = (
         f"<mark>{escape(text)}</mark>" if is_new else escape(text) for text, is_new in answer.words
     )
-    return "".join(words) + escape(answer.more)
+    return "".join(pieces) + escape(answer.more)

@@ -1,4 +1,4 @@
-"""What was found in the data of a config, as one sentence a fact."""
+"""Findings in the data of a config, as one sentence per fact."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ class Fact:
     """`warning`: something that a user should look at before the run."""
 
 
-def facts(found: DataPreview) -> list[Fact]:
+def facts(preview: DataPreview) -> list[Fact]:
     """Return the facts in the order in which they are read."""
     return [
-        *_shares(found.sources),
-        *_source_facts(found, found.train),
-        *(Fact("chat template", text, "warning") for text in found.template),
-        *_run_facts(found),
-        *_eval_facts(found),
+        *_shares(preview.sources),
+        *_source_facts(preview, preview.train),
+        *(Fact("chat template", text, "warning") for text in preview.template),
+        *_run_facts(preview),
+        *_eval_facts(preview),
     ]
 
 
 def _shares(sources: Sequence[SourceShare]) -> Iterator[Fact]:
     """Yield rows, weight and shares of an epoch of each of several sources."""
-    for number, one in enumerate(sources, start=1):
-        about = "about " if one.is_estimate else ""
-        rows = fmt.DASH if one.total_rows is None else counted(one.total_rows, "row")
-        seen = fmt.DASH if one.rows is None else f"{about}{one.rows:,}"
+    for number, share in enumerate(sources, start=1):
+        prefix = "about " if share.is_estimate else ""
+        rows = fmt.DASH if share.total_rows is None else counted(share.total_rows, "row")
+        rows_seen = fmt.DASH if share.rows is None else f"{prefix}{share.rows:,}"
         yield Fact(
             f"source {number}",
-            f"{one.source}: {about}{rows}, weight {one.weight:g}, {seen} in an epoch:"
-            f" {fmt.percent(one.row_share)} of the rows and"
-            f" {'about ' if one.is_sample and one.token_share is not None else ''}"
-            f"{fmt.percent(one.token_share)} of the tokens",
+            f"{share.source}: {prefix}{rows}, weight {share.weight:g}, {rows_seen} in an epoch:"
+            f" {fmt.percent(share.row_share)} of the rows and"
+            f" {'about ' if share.is_sample and share.token_share is not None else ''}"
+            f"{fmt.percent(share.token_share)} of the tokens",
         )
 
 
-def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
+def _source_facts(preview: DataPreview, report: SourceReport) -> Iterator[Fact]:
     yield Fact("rows", f"{of_rows(report)} of {report.source}{_where(report)}")
     if report.num_broken:
-        what = f"{counted(report.num_broken, 'row')} cannot be read and are skipped"
-        yield Fact("broken", f"{what}: {'; '.join(report.broken)}", "warning")
-    formats = format_fact(report, has_hook=found.has_hook, is_auto=found.format == "auto")
+        broken = f"{counted(report.num_broken, 'row')} cannot be read and are skipped"
+        yield Fact("broken", f"{broken}: {'; '.join(report.broken)}", "warning")
+    formats = format_fact(report, has_hook=preview.has_hook, is_auto=preview.format == "auto")
     # Several sources may well have several formats.
-    yield replace(formats, level="plain") if found.sources else formats
+    yield replace(formats, level="plain") if preview.sources else formats
     if report.num_unanswered:
         yield unanswered_fact(report)
     yield from field_facts(report)
@@ -75,11 +75,11 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
         f" mean {lengths.mean:,.1f}{_sampled(report)}",
     )
     if report.num_split:
-        yield split_fact(report, found.max_length)
+        yield split_fact(report, preview.max_length)
     if report.num_apart:
         yield apart_fact(report)
     if report.num_cut or not report.num_split:
-        yield cut_fact(report, found.max_length)
+        yield cut_fact(report, preview.max_length)
     yield Fact(
         "loss",
         f"{fmt.percent(_share(report.num_loss, report.num_tokens))} of the tokens count"
@@ -91,11 +91,11 @@ def _source_facts(found: DataPreview, report: SourceReport) -> Iterator[Fact]:
 
 def field_facts(report: SourceRows) -> Iterator[Fact]:
     """Yield what becomes of fields that are not what a user may think, and columns not used."""
-    for one in report.fields:
-        yield Fact("fields", one.text, "warning")
+    for field in report.fields:
+        yield Fact("fields", field.text, "warning")
     if report.unused:
-        more = f" and {len(report.unused) - 8:,} more" if len(report.unused) > 8 else ""
-        yield Fact("columns", f"not used: {', '.join(report.unused[:8])}{more}")
+        num_more = f" and {len(report.unused) - 8:,} more" if len(report.unused) > 8 else ""
+        yield Fact("columns", f"not used: {', '.join(report.unused[:8])}{num_more}")
 
 
 def split_fact(report: SourceReport, max_length: int) -> Fact:
@@ -119,11 +119,11 @@ def apart_fact(report: SourceReport) -> Fact:
 
 
 def cut_fact(report: SourceReport, max_length: int) -> Fact:
-    what = f"longer than max_length={max_length:,}"
+    description = f"longer than max_length={max_length:,}"
     if not report.num_cut:
-        return Fact("cut", f"none of {of_rows(report)} is {what}")
+        return Fact("cut", f"none of {of_rows(report)} is {description}")
     share = fmt.percent(report.num_cut / report.num_rows)
-    text = f"{report.num_cut:,} of {of_rows(report)} ({share}) are {what} and are truncated"
+    text = f"{report.num_cut:,} of {of_rows(report)} ({share}) are {description} and are truncated"
     return Fact("cut", text, "warning")
 
 
@@ -133,7 +133,7 @@ def is_untrainable(report: SourceReport) -> bool:
 
 
 def masked_fact(report: SourceReport) -> Fact:
-    what = "no token that counts for the loss"
+    description = "no token that counts for the loss"
     if not report.num_masked:
         return Fact("no loss", f"each of {of_rows(report)} has tokens that count for the loss")
     if is_untrainable(report):
@@ -141,14 +141,16 @@ def masked_fact(report: SourceReport) -> Fact:
         return Fact("no loss", text, "warning")
     share = fmt.percent(report.num_masked / report.num_rows)
     numbers = f": row {_numbers(report.masked)}" if report.masked else ""
-    text = f"{report.num_masked:,} of {of_rows(report)} ({share}) have {what} and are skipped"
+    text = (
+        f"{report.num_masked:,} of {of_rows(report)} ({share}) have {description} and are skipped"
+    )
     return Fact("no loss", text + numbers, "warning")
 
 
 def unanswered_fact(report: SourceRows) -> Fact:
     numbers = f": row {_numbers(report.unanswered)}" if report.unanswered else ""
-    of = of_rows(report, report.num_compared)
-    text = f"{report.num_unanswered:,} of {of} have no answer of the assistant{numbers}"
+    total = of_rows(report, report.num_compared)
+    text = f"{report.num_unanswered:,} of {total} have no answer of the assistant{numbers}"
     return Fact("answers", text, "warning")
 
 
@@ -158,68 +160,68 @@ def duplicates_fact(report: SourceRows) -> Fact:
         return Fact("duplicates", f"none among {compared}")
     share = fmt.percent(report.num_duplicates / report.num_compared)
     groups = [group for group in report.duplicates if len(group) > 1]
-    named = "; ".join(f"rows {_numbers(group)}" for group in groups)
+    examples = "; ".join(f"rows {_numbers(group)}" for group in groups)
     text = f"{report.num_duplicates:,} of {compared} ({share}) repeat another one"
-    return Fact("duplicates", f"{text}: {named}" if named else text, "warning")
+    return Fact("duplicates", f"{text}: {examples}" if examples else text, "warning")
 
 
-def _run_facts(found: DataPreview) -> Iterator[Fact]:
-    one, about = found.epoch, "about " if found.epoch.is_estimate else ""
-    batch = counted(one.micro_batch_size, "packed sequence" if one.packing else "row")
-    yield Fact("padding", f"{_padding(one)} in micro batches of {batch}{_batching(one)}")
-    if one.steps is None:
+def _run_facts(preview: DataPreview) -> Iterator[Fact]:
+    epoch, prefix = preview.epoch, "about " if preview.epoch.is_estimate else ""
+    batch = counted(epoch.micro_batch_size, "packed sequence" if epoch.packing else "row")
+    yield Fact("padding", f"{_padding(epoch)} in micro batches of {batch}{_batching(epoch)}")
+    if epoch.steps is None:
         yield Fact("epoch", f"{fmt.DASH} (the number of rows is not known before all are read)")
     else:
-        size = f"{counted(one.global_batch_size, 'row')} a step"
-        kind = "packed sequences" if one.packing else "sequences"
-        is_other = one.packing or found.train.num_split + found.train.num_apart > 0
-        packed = f"{fmt.count(one.sequences)} {kind}, " if is_other else ""
+        size = f"{counted(epoch.global_batch_size, 'row')} a step"
+        kind = "packed sequences" if epoch.packing else "sequences"
+        is_other = epoch.packing or preview.train.num_split + preview.train.num_apart > 0
+        packed = f"{fmt.count(epoch.sequences)} {kind}, " if is_other else ""
         yield Fact(
             "epoch",
-            f"{about}{fmt.count(one.steps)} steps, {packed}{fmt.count(one.tokens)} tokens;"
-            f" {size}: {counted(one.micro_batch_size, 'row')} x"
-            f" {counted(one.num_workers, 'worker')} x"
-            f" {counted(one.accumulation_steps, 'accumulation step')}",
+            f"{prefix}{fmt.count(epoch.steps)} steps, {packed}{fmt.count(epoch.tokens)} tokens;"
+            f" {size}: {counted(epoch.micro_batch_size, 'row')} x"
+            f" {counted(epoch.num_workers, 'worker')} x"
+            f" {counted(epoch.accumulation_steps, 'accumulation step')}",
         )
-    yield Fact("run", _run(one))
+    yield Fact("run", _run(epoch))
 
 
-def _run(one: Epoch) -> str:
-    if one.run_steps is None or not one.steps:
-        return f"{fmt.count(one.run_steps)} steps"
-    about = "about " if one.is_estimate else ""
-    epochs = one.run_steps / one.steps
-    if one.has_max_steps:
-        return f"{one.run_steps:,} steps, {about}{epochs:.2f} epochs"
-    return f"{about}{fmt.count(one.run_steps)} steps, {epochs:.2f} epochs"
+def _run(epoch: Epoch) -> str:
+    if epoch.run_steps is None or not epoch.steps:
+        return f"{fmt.count(epoch.run_steps)} steps"
+    prefix = "about " if epoch.is_estimate else ""
+    epochs = epoch.run_steps / epoch.steps
+    if epoch.has_max_steps:
+        return f"{epoch.run_steps:,} steps, {prefix}{epochs:.2f} epochs"
+    return f"{prefix}{fmt.count(epoch.run_steps)} steps, {epochs:.2f} epochs"
 
 
-def _padding(one: Epoch) -> str:
-    cpu, gpu = one.padding_cpu, one.padding_gpu
-    about = "about " if one.is_estimate and (cpu or gpu) else ""
+def _padding(epoch: Epoch) -> str:
+    cpu, gpu = epoch.padding_cpu, epoch.padding_gpu
+    prefix = "about " if epoch.is_estimate and (cpu or gpu) else ""
     if cpu is None or gpu is None or fmt.percent(cpu) == fmt.percent(gpu):
-        return about + fmt.percent(gpu if cpu is None else cpu)
-    return f"{about}{fmt.percent(cpu)} (on GPUs {fmt.percent(gpu)}: widths are multiples of 8)"
+        return prefix + fmt.percent(gpu if cpu is None else cpu)
+    return f"{prefix}{fmt.percent(cpu)} (on GPUs {fmt.percent(gpu)}: widths are multiples of 8)"
 
 
-def _batching(one: Epoch) -> str:
-    if one.padding_free:
+def _batching(epoch: Epoch) -> str:
+    if epoch.padding_free:
         return ", joined without padding"
-    return ", rows of like length together" if one.groups_by_length else ""
+    return ", rows of like length together" if epoch.groups_by_length else ""
 
 
-def _eval_facts(found: DataPreview) -> Iterator[Fact]:
-    if found.eval is None or found.leaks is None:
+def _eval_facts(preview: DataPreview) -> Iterator[Fact]:
+    if preview.eval is None or preview.leaks is None:
         yield Fact("evaluation", "no evaluation rows")
         return
-    report, leaks = found.eval, found.leaks
+    report, leaks = preview.eval, preview.leaks
     yield Fact("evaluation", f"{of_rows(report)} of {report.source}{_where(report)}")
     unanswered = [unanswered_fact(report)] if report.num_unanswered else []
-    cut, masked = cut_fact(report, found.max_length), masked_fact(report)
+    cut, masked = cut_fact(report, preview.max_length), masked_fact(report)
     for fact in (*unanswered, *field_facts(report), cut, masked, duplicates_fact(report)):
         if fact.level == "warning":
             yield Fact(f"evaluation, {fact.label}", fact.text, fact.level)
-    train = of_rows(found.train, found.train.num_compared)
+    train = of_rows(preview.train, preview.train.num_compared)
     yield leaks_fact(leaks, report, f"{train} of training")
 
 
@@ -228,29 +230,32 @@ def leaks_fact(leaks: Leaks, report: SourceRows, training: str) -> Fact:
     held_out = of_rows(report, report.num_compared)
     if not leaks.rows:
         return Fact("leaks", f"none of {held_out} of evaluation is among {training}")
-    named = "; ".join(f"row {mine:,} is training row {other:,}" for mine, other in leaks.pairs)
+    examples = "; ".join(
+        f"row {eval_row:,} is training row {training_row:,}"
+        for eval_row, training_row in leaks.pairs
+    )
     text = f"{leaks.rows:,} of {held_out} of evaluation are among {training}"
-    return Fact("leaks", f"{text}: {named}" if named else text, "warning")
+    return Fact("leaks", f"{text}: {examples}" if examples else text, "warning")
 
 
 def of_rows(report: SourceRows, read: int | None = None) -> str:
-    """`762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`.
+    """Return `762 rows`, `2,000 of 1,200,000 rows`, `2,000 of about 1.20 M rows`.
 
     `read`: how many were looked at; None: as many as were tokenised.
     """
     tokenised = report.num_rows if isinstance(report, SourceReport) else report.num_compared
-    seen = tokenised if read is None else read
+    num_rows = tokenised if read is None else read
     if report.total_rows is None:
-        return f"the first {seen:,} rows"
-    if seen >= report.total_rows:
-        return counted(seen, "row")
+        return f"the first {num_rows:,} rows"
+    if num_rows >= report.total_rows:
+        return counted(num_rows, "row")
     total = f"about {fmt.count(report.total_rows)}" if report.is_estimate else None
-    return f"{seen:,} of {total or f'{report.total_rows:,}'} rows"
+    return f"{num_rows:,} of {total or f'{report.total_rows:,}'} rows"
 
 
 def _where(report: SourceReport) -> str:
-    known = report.total_rows is not None and report.where
-    return f" ({report.where})" if known and report.is_sample else ""
+    is_known = report.total_rows is not None and report.where
+    return f" ({report.where})" if is_known and report.is_sample else ""
 
 
 def _sampled(report: SourceReport) -> str:
@@ -283,7 +288,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(f"{number:,}" for number in numbers)
 
 
-# --- What a check has found in rows, as sentences with what to do next ---
+# --- Findings of a check, as sentences with a remedy ---
 
 
 _REMEDIES = {
@@ -298,55 +303,57 @@ _REMEDIES = {
 }
 
 
-def all_findings(found: DataCheck) -> list[Finding]:
+def all_findings(check: DataCheck) -> list[Finding]:
     """Return the sentences of all sources, and those that were found already."""
-    sources = [one for source in found.sources for one in _of_source(found, source)]
-    return [*found.findings, *sources]
+    sources = [finding for source in check.sources for finding in _of_source(check, source)]
+    return [*check.findings, *sources]
 
 
-def _of_source(found: DataCheck, one: CheckedSource) -> Iterator[Finding]:
-    yield Finding(path=one.path, level="note", message=_read(one))
-    for fact in _facts(found, one):
+def _of_source(check: DataCheck, source: CheckedSource) -> Iterator[Finding]:
+    yield Finding(path=source.path, level="note", message=_read(source))
+    for fact in _facts(check, source):
         if fact.level == "warning":
-            is_fatal = fact.label == "no loss" and one.path != "data.eval" and _is_untrainable(one)
+            is_fatal = (
+                fact.label == "no loss" and source.path != "data.eval" and _is_untrainable(source)
+            )
             yield Finding(
-                path=one.path,
+                path=source.path,
                 level="problem" if is_fatal else "warning",
                 message=fact.text,
                 remedy=_REMEDIES[fact.label],
             )
         elif fact.label == "columns":
-            yield Finding(path=one.path, level="note", message=f"columns {fact.text}")
+            yield Finding(path=source.path, level="note", message=f"columns {fact.text}")
 
 
-def _facts(found: DataCheck, one: CheckedSource) -> Iterator[Fact]:
-    rows = one.rows
-    formats = format_fact(rows, has_hook=found.has_hook, is_auto=False)
+def _facts(check: DataCheck, source: CheckedSource) -> Iterator[Fact]:
+    rows = source.rows
+    formats = format_fact(rows, has_hook=check.has_hook, is_auto=False)
     yield Fact("format", f"the rows have several formats: {formats.text}", formats.level)
     if rows.num_broken:
-        what = f"{rows.num_broken:,} of the rows that were read are broken and are skipped"
-        yield Fact("broken", f"{what}: {'; '.join(rows.broken)}", "warning")
+        broken = f"{rows.num_broken:,} of the rows that were read are broken and are skipped"
+        yield Fact("broken", f"{broken}: {'; '.join(rows.broken)}", "warning")
     if rows.num_unanswered:
         yield unanswered_fact(rows)
     yield from field_facts(rows)
     if isinstance(rows, SourceReport):
-        yield cut_fact(rows, found.max_length)
+        yield cut_fact(rows, check.max_length)
         yield masked_fact(rows)
     yield duplicates_fact(rows)
-    if one.leaks is not None:
-        yield leaks_fact(one.leaks, rows, "the training rows that were read")
+    if source.leaks is not None:
+        yield leaks_fact(source.leaks, rows, "the training rows that were read")
 
 
-def _is_untrainable(one: CheckedSource) -> bool:
-    return isinstance(one.rows, SourceReport) and is_untrainable(one.rows)
+def _is_untrainable(source: CheckedSource) -> bool:
+    return isinstance(source.rows, SourceReport) and is_untrainable(source.rows)
 
 
-def _read(one: CheckedSource) -> str:
-    """`800 of 12,000 rows of a.jsonl (from all over the file) were read and tokenised`."""
-    rows = one.rows
+def _read(source: CheckedSource) -> str:
+    """Return `800 of 12,000 rows of a.jsonl (from all over the file) were read and tokenised`."""
+    rows = source.rows
     is_tokenised = isinstance(rows, SourceReport)
-    seen = of_rows(rows)
-    where = f" ({rows.where})" if rows.where and rows.total_rows is not None else ""
-    done = "read, formatted and tokenised" if is_tokenised else "read and formatted"
-    verb = "was" if seen == "1 row" else "were"
-    return f"{seen} of {rows.source}{where} {verb} {done}"
+    rows_read = of_rows(rows)
+    place = f" ({rows.where})" if rows.where and rows.total_rows is not None else ""
+    actions = "read, formatted and tokenised" if is_tokenised else "read and formatted"
+    verb = "was" if rows_read == "1 row" else "were"
+    return f"{rows_read} of {rows.source}{place} {verb} {actions}"

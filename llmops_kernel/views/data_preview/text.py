@@ -20,20 +20,20 @@ from llmops_kernel.store.preview_job import (
 from llmops_kernel.views.data_preview.facts import Fact, facts
 
 
-def text_of(found: DataPreview, *, width: int = 100) -> str:
+def text_of(preview: DataPreview, *, width: int = 100) -> str:
     """Return all of it."""
-    lines = [*fact_lines(facts(found), width=width), "", *histogram_lines(found), ""]
-    return "\n".join([*lines, f"  {LEGEND}", "", *row_lines(found.rows)])
+    lines = [*fact_lines(facts(preview), width=width), "", *histogram_lines(preview), ""]
+    return "\n".join([*lines, f"  {LEGEND}", "", *row_lines(preview.rows)])
 
 
-def fact_lines(found: Sequence[Fact], *, width: int) -> Iterator[str]:
+def fact_lines(items: Sequence[Fact], *, width: int) -> Iterator[str]:
     """Yield `label  text` lines; a text that is too long goes on below itself."""
-    label = max(len(one.label) for one in found) + 4
-    for one in found:
-        mark = "! " if one.level == "warning" else "  "
-        head = f"{mark}{one.label}".ljust(label)
+    label = max(len(fact.label) for fact in items) + 4
+    for fact in items:
+        mark = "! " if fact.level == "warning" else "  "
+        head = f"{mark}{fact.label}".ljust(label)
         yield from textwrap.wrap(
-            head + one.text,
+            head + fact.text,
             max(width, label + 30),
             subsequent_indent=" " * label,
             break_long_words=False,
@@ -41,16 +41,16 @@ def fact_lines(found: Sequence[Fact], *, width: int) -> Iterator[str]:
         )
 
 
-def histogram_lines(found: DataPreview) -> Iterator[str]:
+def histogram_lines(preview: DataPreview) -> Iterator[str]:
     """Yield a heading and the histogram of the side whose rows are shown."""
-    report = shown_report(found)
+    report = shown_report(preview)
     yield f"  tokens a row, of {report.num_rows:,} rows of {report.source}"
-    yield from (f"  {line}" for line in text_lines(report.lengths, found.max_length))
+    yield from (f"  {line}" for line in text_lines(report.lengths, preview.max_length))
 
 
-def shown_report(found: DataPreview) -> SourceReport:
+def shown_report(preview: DataPreview) -> SourceReport:
     """Return the figures of the side whose rows are shown."""
-    return found.train if found.side == "train" or found.eval is None else found.eval
+    return preview.train if preview.side == "train" or preview.eval is None else preview.eval
 
 
 def row_lines(rows: Sequence[ShownRow]) -> Iterator[str]:
@@ -64,7 +64,7 @@ def row_lines(rows: Sequence[ShownRow]) -> Iterator[str]:
         yield ""
 
 
-# --- Texts of tokens so that all of their characters are seen, and cannot act on a terminal ---
+# --- Texts of tokens with all characters visible and inert ---
 
 
 _NEW_LINE = "↵\n"
@@ -101,14 +101,14 @@ def _visible(character: str) -> str:
 
 def stretches(pieces: Sequence[Piece]) -> list[Stretch]:
     """Join neighbouring tokens of one kind; special tokens stay apart from others."""
-    found: list[Stretch] = []
+    result: list[Stretch] = []
     for piece in pieces:
-        text, last = visible(piece.text), found[-1] if found else None
+        text, last = visible(piece.text), result[-1] if result else None
         if last and (last.kind, last.special) == (piece.kind, piece.special):
-            found[-1] = Stretch(last.text + text, piece.kind, piece.special)
+            result[-1] = Stretch(last.text + text, piece.kind, piece.special)
         else:
-            found.append(Stretch(text, piece.kind, piece.special))
-    return found
+            result.append(Stretch(text, piece.kind, piece.special))
+    return result
 
 
 def plain_tokens(pieces: Sequence[Piece]) -> str:
@@ -118,16 +118,16 @@ def plain_tokens(pieces: Sequence[Piece]) -> str:
 
 def _marked(pieces: Sequence[Piece]) -> Iterator[str]:
     kind: Kind = "context"
-    for one in stretches(pieces):
-        if one.kind != kind:
-            yield _END[kind] + _BEGIN[one.kind]
-            kind = one.kind
-        yield one.text
+    for stretch in stretches(pieces):
+        if stretch.kind != kind:
+            yield _END[kind] + _BEGIN[stretch.kind]
+            kind = stretch.kind
+        yield stretch.text
     yield _END[kind]
 
 
 def row_head(row: ShownRow) -> str:
-    """`row 17: chat, 63 tokens, 21 of them count for the loss`."""
+    """Return `row 17: chat, 63 tokens, 21 of them count for the loss`."""
     name = row.where or ("a row" if row.number is None else f"row {row.number:,}")
     cut = sum(len(piece.ids) for piece in row.pieces if piece.kind == "cut")
     tokens = "1 token" if row.num_tokens == 1 else f"{row.num_tokens:,} tokens"
@@ -141,11 +141,11 @@ def hidden_line(row: ShownRow) -> str:
     """Say how many tokens are not shown, and what shows them; empty if none are hidden."""
     if not row.num_hidden:
         return ""
-    how = "" if row.number is None else f" (--row {row.number} shows all)"
-    return f"... {row.num_hidden:,} more tokens{how}"
+    hint = "" if row.number is None else f" (--row {row.number} shows all)"
+    return f"... {row.num_hidden:,} more tokens{hint}"
 
 
-# --- Lengths of rows as bars, with `max_length` drawn in ---
+# --- Histogram of row lengths ---
 
 
 _FULL = "█"
@@ -154,7 +154,7 @@ _PARTS = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True)
 class Line:
-    """One line: a bin, or `max_length` where `bin` is None."""
+    """A line of the histogram: a bin, or `max_length` where `bin` is None."""
 
     label: str
     bin: Bin | None
@@ -169,44 +169,46 @@ def lines(lengths: Lengths, max_length: int) -> list[Line]:
 
 def _lines(lengths: Lengths, max_length: int) -> Iterator[Line]:
     mark, is_drawn = Line(f"max_length {max_length:,}", None), False
-    for one in lengths.bins:
-        is_beyond = one.above >= max_length
+    for length_bin in lengths.bins:
+        is_beyond = length_bin.above >= max_length
         if is_beyond and not is_drawn:
             is_drawn = True
             yield mark
-        yield Line(_label(one), one, is_beyond)
+        yield Line(_label(length_bin), length_bin, is_beyond)
     if not is_drawn:
         yield mark
 
 
 def text_lines(lengths: Lengths, max_length: int, *, width: int = 40) -> list[str]:
     """Return the histogram as text of at most about 30 + `width` columns."""
-    found = lines(lengths, max_length)
-    most = max((one.rows for one in lengths.bins), default=0)
-    label = max(len(one.label) for one in found if one.bin) if lengths.bins else 0
-    count = len(f"{most:,}")
-    return [_text(one, most, label=label, count=count, width=width) for one in found]
+    lines_found = lines(lengths, max_length)
+    max_rows = max((each.rows for each in lengths.bins), default=0)
+    label = max(len(line.label) for line in lines_found if line.bin) if lengths.bins else 0
+    count = len(f"{max_rows:,}")
+    return [_text(line, max_rows, label=label, count=count, width=width) for line in lines_found]
 
 
-def _text(one: Line, most: int, *, label: int, count: int, width: int) -> str:
-    if one.bin is None:
-        return f"{one.label} ".ljust(label + count + width + 4, "-")
-    return f"{one.label:>{label}}  {one.bin.rows:>{count},}  {_bar(one.bin.rows, most, width)}"
+def _text(line: Line, max_rows: int, *, label: int, count: int, width: int) -> str:
+    if line.bin is None:
+        return f"{line.label} ".ljust(label + count + width + 4, "-")
+    return (
+        f"{line.label:>{label}}  {line.bin.rows:>{count},}  {_bar(line.bin.rows, max_rows, width)}"
+    )
 
 
-def _bar(rows: int, most: int, width: int) -> str:
+def _bar(rows: int, max_rows: int, width: int) -> str:
     """Return a bar; any row at all is seen."""
-    eighths = max(1, round(rows / most * width * 8)) if rows else 0
+    eighths = max(1, round(rows / max_rows * width * 8)) if rows else 0
     return (_FULL * (eighths // 8) + _PARTS[eighths % 8]).rstrip()
 
 
-def _label(one: Bin) -> str:
-    if one.up_to is None:
-        return f"more than {one.above:,}"
-    return f"{one.above + 1:,} to {one.up_to:,}"
+def _label(length_bin: Bin) -> str:
+    if length_bin.up_to is None:
+        return f"more than {length_bin.above:,}"
+    return f"{length_bin.above + 1:,} to {length_bin.up_to:,}"
 
 
-# --- A preview of data for a notebook. Every text of the data is escaped ---
+# --- HTML for notebooks; every text of the data is escaped ---
 
 
 # Jupyter's own colours, which follow its theme; the second is for pages without them.
@@ -230,10 +232,10 @@ _TITLE: dict[Kind, str] = {
 _WIDTH = 320
 
 
-def html_of(found: DataPreview) -> str:
+def html_of(preview: DataPreview) -> str:
     """Return all of it."""
-    rows = "".join(row_html(row) for row in found.rows)
-    return f"<div>{_facts(found)}{_histogram(found)}{_legend()}{rows}</div>"
+    rows = "".join(row_html(row) for row in preview.rows)
+    return f"<div>{_facts(preview)}{_histogram(preview)}{_legend()}{rows}</div>"
 
 
 def row_html(row: ShownRow) -> str:
@@ -247,40 +249,41 @@ def row_html(row: ShownRow) -> str:
 
 
 def _tokens(row: ShownRow) -> Iterator[str]:
-    for one in stretches(row.pieces):
-        style = _KIND[one.kind] + (";font-weight:600" if one.special else "")
-        special = ", a special token" if one.special else ""
+    for stretch in stretches(row.pieces):
+        style = _KIND[stretch.kind] + (";font-weight:600" if stretch.special else "")
+        special = ", a special token" if stretch.special else ""
         yield (
-            f'<span title="{_TITLE[one.kind]}{special}" style="{style}">{escape(one.text)}</span>'
+            f'<span title="{_TITLE[stretch.kind]}{special}" style="{style}">'
+            f"{escape(stretch.text)}</span>"
         )
 
 
-def _facts(found: DataPreview) -> str:
+def _facts(preview: DataPreview) -> str:
     body = ""
-    for one in facts(found):
-        colour = f";color:{_WARNING}" if one.level == "warning" else ""
+    for fact in facts(preview):
+        colour = f";color:{_WARNING}" if fact.level == "warning" else ""
         body += (
-            f'<tr><td style="{_CELL};opacity:.75">{escape(one.label)}</td>'
-            f'<td style="{_CELL}{colour}">{escape(one.text)}</td></tr>'
+            f'<tr><td style="{_CELL};opacity:.75">{escape(fact.label)}</td>'
+            f'<td style="{_CELL}{colour}">{escape(fact.text)}</td></tr>'
         )
     return f"<table><tbody>{body}</tbody></table>"
 
 
-def _histogram(found: DataPreview) -> str:
-    report = shown_report(found)
-    most = max((one.rows for one in report.lengths.bins), default=0)
-    body = "".join(_bin(one, most) for one in lines(report.lengths, found.max_length))
+def _histogram(preview: DataPreview) -> str:
+    report = shown_report(preview)
+    max_rows = max((each.rows for each in report.lengths.bins), default=0)
+    body = "".join(_bin(line, max_rows) for line in lines(report.lengths, preview.max_length))
     head = f"tokens a row, of {report.num_rows:,} rows of {escape(report.source)}"
     return (
         f'<div style="margin-top:8px;opacity:.75">{head}</div><table><tbody>{body}</tbody></table>'
     )
 
 
-def _bin(line: Line, most: int) -> str:
+def _bin(line: Line, max_rows: int) -> str:
     if line.bin is None:
         style = f"text-align:left;color:{_CUT};border-top:1px dashed {_CUT};padding:0"
         return f'<tr><td colspan="3" style="{style}">{escape(line.label)}</td></tr>'
-    width = max(1, round(_WIDTH * line.bin.rows / most)) if line.bin.rows else 0
+    width = max(1, round(_WIDTH * line.bin.rows / max_rows)) if line.bin.rows else 0
     colour = _CUT if line.is_beyond else _BAR
     number = "text-align:right;padding:0 8px 0 0;white-space:nowrap"
     bar = f'<div style="width:{width}px;height:10px;background:{colour}"></div>'

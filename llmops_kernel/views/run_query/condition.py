@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from llmops_kernel.errors import QueryError
 from llmops_kernel.views.run_query.row import Catalogue, Column, Row
 
-# --- What the operators of a filter do with any two values: they never raise ---
+# --- Operators of a filter: they never raise ---
 
 
 R = TypeVar("R")
@@ -32,8 +32,8 @@ def truth(value: Operand) -> bool | None:
 
 
 def negated(value: Operand) -> bool | None:
-    known = truth(value)
-    return None if known is None else not known
+    result = truth(value)
+    return None if result is None else not result
 
 
 def both(left: Callable[[R], Operand], right: Callable[[R], Operand]) -> Callable[[R], bool | None]:
@@ -58,25 +58,25 @@ def every(parts: Sequence[Callable[[R], Operand]]) -> Callable[[R], Operand]:
 
 
 def all_of(values: Iterable[Operand]) -> bool | None:
-    """`and`: false if one is, else unknown if one is."""
+    """Return `and`: false if one is, else unknown if one is."""
     result: bool | None = True
     for value in values:
-        known = truth(value)
-        if known is False:
+        fact = truth(value)
+        if fact is False:
             return False
-        if known is None:
+        if fact is None:
             result = None
     return result
 
 
 def any_of(values: Iterable[Operand]) -> bool | None:
-    """`or`: true if one is, else unknown if one is."""
+    """Return `or`: true if one is, else unknown if one is."""
     result: bool | None = False
     for value in values:
-        known = truth(value)
-        if known is True:
+        fact = truth(value)
+        if fact is True:
             return True
-        if known is None:
+        if fact is None:
             result = None
     return result
 
@@ -106,7 +106,7 @@ def is_number(value: Operand) -> bool:
 
 
 def equal(left: Operand, right: Operand) -> bool | None:
-    """Texts are equal whatever their case: lists show states and names in more than one."""
+    """Return whether two values are equal; texts whatever their case, as lists show several."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -119,8 +119,8 @@ def equal(left: Operand, right: Operand) -> bool | None:
 
 
 def different(left: Operand, right: Operand) -> bool | None:
-    same = equal(left, right)
-    return None if same is None else not same
+    is_equal = equal(left, right)
+    return None if is_equal is None else not is_equal
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand], bool | None]:
@@ -137,7 +137,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Operand, Operand]
 
 
 def within(left: Operand, right: Operand) -> bool | None:
-    """`'lora' in name`, `'best' in tags`, `method.r in (8, 16)`."""
+    """Return membership: `'lora' in name`, `'best' in tags`, `method.r in (8, 16)`."""
     if left is None or right is None:
         return None
     if isinstance(right, str):
@@ -152,12 +152,12 @@ def without(left: Operand, right: Operand) -> bool | None:
 
 
 def is_unknown(left: Operand, right: Operand) -> bool:
-    """`x == none`."""
+    """Return whether `x == none`."""
     return left is None and right is None
 
 
 def is_known(left: Operand, right: Operand) -> bool:
-    """`x != none`."""
+    """Return whether `x != none`."""
     return not is_unknown(left, right)
 
 
@@ -225,34 +225,37 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(line.lstrip(), mode="eval").body
     except SyntaxError as error:
-        at = None if error.offset is None else indent + max(0, error.offset - 1)
-        raise _wrong_syntax(text, at) from None
+        position = None if error.offset is None else indent + max(0, error.offset - 1)
+        raise _wrong_syntax(text, position) from None
     except (ValueError, RecursionError, MemoryError):
         raise QueryError("The filter cannot be read.", remedy=_EXAMPLE) from None
 
 
-def _wrong_syntax(text: str, at: int | None) -> QueryError:
+def _wrong_syntax(text: str, position: int | None) -> QueryError:
     remedy = _EXAMPLE
     for wrong, right in (("&&", "and"), ("||", "or"), ("!", "not")):
-        found = text.find(wrong)
-        if found >= 0 and text[found : found + 2] != "!=":
-            remedy, at = f"write `{right}` instead of `{wrong}`", found
+        index = text.find(wrong)
+        if index >= 0 and text[index : index + 2] != "!=":
+            remedy, position = f"write `{right}` instead of `{wrong}`", index
             break
     else:
         if (word := _WORDS.search(text)) is not None:
             remedy = f"write `'text' in column` or `==` instead of `{word[0]}`; {_GRAMMAR}"
         elif any(text[i] == "=" and _is_single(text, i) for i in range(len(text))):
             remedy = "write `==` to compare: state == 'failed'"
-    where = "" if at is None else f" at character {min(at, len(text)) + 1}"
-    return located(QueryError(f"The filter cannot be read{where}.", remedy=remedy), at)
+    place = "" if position is None else f" at character {min(position, len(text)) + 1}"
+    return located(QueryError(f"The filter cannot be read{place}.", remedy=remedy), position)
 
 
-def _is_single(text: str, at: int) -> bool:
-    return text[at - 1 : at] not in ("=", "!", "<", ">") and text[at + 1 : at + 2] != "="
+def _is_single(text: str, position: int) -> bool:
+    return (
+        text[position - 1 : position] not in ("=", "!", "<", ">")
+        and text[position + 1 : position + 2] != "="
+    )
 
 
-def located(error: QueryError, at: int | None) -> QueryError:
-    error.position = at
+def located(error: QueryError, position: int | None) -> QueryError:
+    error.position = position
     return error
 
 
@@ -332,7 +335,7 @@ class _Compiler:
 
     def _sides(self, nodes: list[ast.expr]) -> list[Read]:
         """Compile them; a text beside a time column is a date."""
-        is_time = any((found := self._known(node)) and found.type == "time" for node in nodes)
+        is_time = any((column := self._known(node)) and column.type == "time" for node in nodes)
         return [
             self._date(node)
             if is_time and isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,4 +1,4 @@
-"""What differs between runs, in few words: `lr 2e-3 · r 16` says more than an id."""
+"""Differences between runs, in few words: `lr 2e-3 · r 16` says more than an id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmops_kernel.views.run_query.order import value_key
 from llmops_kernel.views.run_query.row import CONFIG, Row, Value
 
 MAX_PARTS = 4
-"""Of a label; the table has a column for each difference."""
+"""Number of parts in a label; the table has a column for each difference."""
 MAX_LABEL = 90
 _MISSING = "–"
 _SHORT = {
@@ -43,7 +43,7 @@ _FIRST = (
     "training.num_epochs",
     "training.max_steps",
 )
-"""What users call a run by, if it differs; anything else comes behind by its path."""
+"""Fields that users call a run by, if they differ; anything else comes behind by its path."""
 _SPEAKS = frozenset({CONFIG + path for path in ("model.id", "method.type", "parallelism.strategy")})
 """Values that say what they are without a name before them."""
 _RANK = {CONFIG + path: number for number, path in enumerate(_FIRST)}
@@ -56,7 +56,7 @@ _BESIDE = {"cluster": "on", "user": "by", "code": "code"}
 
 @dataclass(frozen=True)
 class Difference:
-    """One column whose values differ between the runs, with a short name for it."""
+    """A column whose values differ between the runs, with a short name for it."""
 
     key: str
     label: str
@@ -67,50 +67,52 @@ class Difference:
         return self.key.removeprefix(CONFIG)
 
 
-def differences(rows: Sequence[Row], *, among: Collection[str] | None = None) -> list[Difference]:
+def differences(rows: Sequence[Row], *, columns: Collection[str] | None = None) -> list[Difference]:
     """Return every config value that differs between the runs, what matters most first.
 
-    A run that lacks a value which another one has differs as well. Only the columns in `among`
+    A run that lacks a value which another one has differs as well. Only the columns in `columns`
     are looked at, if given.
     """
-    counts = {key: number for key, number in _num_values(rows, among).items() if number > 1}
+    counts = {key: number for key, number in _num_values(rows, columns).items() if number > 1}
     keys = sorted(counts, key=_rank)
     labels = short_labels([key.removeprefix(CONFIG) for key in keys])
     return [Difference(key, labels[key.removeprefix(CONFIG)], counts[key]) for key in keys]
 
 
-def _num_values(rows: Sequence[Row], among: Collection[str] | None) -> dict[str, int]:
+def _num_values(rows: Sequence[Row], columns: Collection[str] | None) -> dict[str, int]:
     """Return how many different values each config column has; the missing one counts."""
     shapes: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         shapes[id(row.positions)].append(row)
-    found: dict[str, set[object]] = defaultdict(set)
+    values_by_name: dict[str, set[object]] = defaultdict(set)
     present: Counter[str] = Counter()
     for members in shapes.values():
-        for name, column in _columns(members, among):
+        for name, column in _columns(members, columns):
             if name.startswith(CONFIG) and name != f"{CONFIG}name":
-                found[name] |= _values(column)
+                values_by_name[name] |= _values(column)
                 present[name] += len(members)
-    return {name: len(values | _absent(rows, present[name])) for name, values in found.items()}
+    return {
+        name: len(values | _absent(rows, present[name])) for name, values in values_by_name.items()
+    }
 
 
 def _columns(
-    rows: Sequence[Row], among: Collection[str] | None
+    rows: Sequence[Row], columns: Collection[str] | None
 ) -> Iterator[tuple[str, Sequence[Value]]]:
     """Return the columns of rows that have the same names."""
     names = rows[0].positions
-    if among is None:
+    if columns is None:
         # Whole columns are made much faster than values are read one by one.
         yield from zip(names, zip(*(row.values for row in rows), strict=True), strict=True)
         return
-    for name in among:
-        if (at := names.get(name)) is not None:
-            yield name, [row.values[at] for row in rows]
+    for name in columns:
+        if (position := names.get(name)) is not None:
+            yield name, [row.values[position] for row in rows]
 
 
 def _values(column: Sequence[Value]) -> set[object]:
     values: set[object] = set(column)
-    # Of `True` and `1` a set keeps one.
+    # A set keeps only one of `True` and `1`.
     if (True in values or False in values) and any(isinstance(value, bool) for value in column):
         return {_marked(value) for value in column}
     return values
@@ -121,7 +123,7 @@ def _absent(rows: Sequence[Row], present: int) -> set[object]:
 
 
 def _marked(value: Value) -> object:
-    """`True` and `1` are two values; `1` and `1.0` are one."""
+    """Return a key by which `True` and `1` differ, and `1` and `1.0` do not."""
     return (bool, value) if isinstance(value, bool) else value
 
 
@@ -131,7 +133,7 @@ def _rank(key: str) -> tuple[bool, int, str]:
 
 
 def says_little(path: str) -> bool:
-    """Whether a config field differs often and explains nothing: seeds, places of outputs."""
+    """Return whether a config field differs often and explains nothing: seeds, output places."""
     return path.startswith(_LAST) or _SEED.search(path) is not None
 
 
@@ -149,7 +151,10 @@ def short_labels(paths: Sequence[str]) -> dict[str, str]:
     for path, parts in split.items():
         for size in range(1, len(parts) + 1):
             end = parts[-size:]
-            if not any(other != path and own[-size:] == end for other, own in split.items()):
+            if not any(
+                other_path != path and other_parts[-size:] == end
+                for other_path, other_parts in split.items()
+            ):
                 break
         else:
             end = path.split(".")
@@ -159,7 +164,7 @@ def short_labels(paths: Sequence[str]) -> dict[str, str]:
 
 
 class Naming:
-    """What runs are called, each thing worked out when it is first needed.
+    """Names of runs, each computed when it is first needed.
 
     Made of all runs of their configs: a name then is the same whichever of them are shown.
     """
@@ -169,13 +174,13 @@ class Naming:
         self._unique: dict[Value, Labels] = {}
 
     @cached_property
-    def words(self) -> dict[str, str]:
-        """What each run differs in from the others of its config, by id."""
-        found: dict[str, str] = {}
+    def distinctions(self) -> dict[str, str]:
+        """Return what distinguishes each run from the others of its config, by id."""
+        texts: dict[str, str] = {}
         for members in self._families.values():
             # What differs in a family differs between all of them.
-            found |= family_words(members, among=self.differing)
-        return found
+            texts |= family_distinctions(members, keys=self.differing)
+        return texts
 
     def name(self, row: Row) -> str:
         """Return its title, or what it differs in from the others of its config, or that's name.
@@ -187,7 +192,9 @@ class Naming:
             return str(title)
         if config not in self._unique:
             members = self._families[config]
-            texts = {each.run_id: self.words[each.run_id] or str(config or "") for each in members}
+            texts = {
+                each.run_id: self.distinctions[each.run_id] or str(config or "") for each in members
+            }
             self._unique[config] = Labels(texts, members)
         return self._unique[config][row.run_id] or row.run_id
 
@@ -211,12 +218,12 @@ class Naming:
 
     @cached_property
     def differing(self) -> tuple[str, ...]:
-        """Keys of the config columns whose values differ, what matters most first."""
+        """Return keys of the config columns whose values differ, what matters most first."""
         return tuple(each.key for each in differences(self._rows))
 
     @property
     def has_families(self) -> bool:
-        """Whether the runs are of several configs."""
+        """Return whether the runs are of several configs."""
         return len(self._families) > 1
 
     @cached_property
@@ -232,16 +239,18 @@ def labels(rows: Sequence[Row]) -> Mapping[str, str]:
     return Naming(rows).labels(rows)
 
 
-def family_words(rows: Sequence[Row], *, among: Collection[str] | None = None) -> dict[str, str]:
+def family_distinctions(
+    rows: Sequence[Row], *, keys: Collection[str] | None = None
+) -> dict[str, str]:
     """Return what each run differs in from the others of its config: `lr 2e-3 · r 16`.
 
-    Empty where nothing that is known differs. Only the config columns in `among` are looked at,
+    Empty where nothing that is known differs. Only the config columns in `keys` are looked at,
     if given.
     """
     if len(rows) < 2:
         return {row.run_id: "" for row in rows}
-    telling = telling_differences(rows, among=among)
-    columns = [_parts(each, [row.get(each.key) for row in rows]) for each in telling]
+    parts = telling_differences(rows, columns=keys)
+    columns = [_parts(each, [row.get(each.key) for row in rows]) for each in parts]
     lines = zip(*columns, strict=True) if columns else [()] * len(rows)
     return {
         row.run_id: SEPARATOR.join(filter(None, line))[:MAX_LABEL]
@@ -252,14 +261,14 @@ def family_words(rows: Sequence[Row], *, among: Collection[str] | None = None) -
 def _parts(difference: Difference, values: Sequence[Value]) -> list[str]:
     """Return each run's part of its words; texts are cut to what tells them apart."""
     tails = _tails({value for value in values if isinstance(value, str)})
-    found: dict[object, str] = {}  # Thousands of runs of a sweep have a few values.
+    known_parts: dict[object, str] = {}  # Thousands of runs of a sweep have a few values.
     parts = []
     for value in values:
         marked = _marked(value)
-        if marked not in found:
+        if marked not in known_parts:
             text = tails[value] if isinstance(value, str) else value_text(value)
-            found[marked] = _part(difference, text)
-        parts.append(found[marked])
+            known_parts[marked] = _part(difference, text)
+        parts.append(known_parts[marked])
     return parts
 
 
@@ -270,36 +279,46 @@ def _part(difference: Difference, text: str) -> str:
 
 
 def telling_differences(
-    rows: Sequence[Row], *, most: int = MAX_PARTS, among: Collection[str] | None = None
+    rows: Sequence[Row], *, max_parts: int = MAX_PARTS, columns: Collection[str] | None = None
 ) -> list[Difference]:
-    """Return at most `most` differences, those that tell the most runs apart.
+    """Return at most `max_parts` differences, those that tell the most runs apart.
 
     Seeds and the like are among them only where runs are alike without; one may come beside.
     """
-    every = differences(rows, among=among) or _beside(rows)
-    telling = [each for each in every if not says_little(each.path)]
-    chosen = telling if len(telling) <= most else _telling(rows, telling, [], most=most)
+    every = differences(rows, columns=columns) or _beside(rows)
+    candidates = [each for each in every if not says_little(each.path)]
+    selected = (
+        candidates
+        if len(candidates) <= max_parts
+        else _select_telling(rows, candidates, [], max_parts=max_parts)
+    )
     rest = [each for each in every if says_little(each.path)]
-    chosen = _telling(rows, rest, chosen, most=max(most, len(chosen) + 1))
-    return sorted(chosen, key=every.index)
+    selected = _select_telling(rows, rest, selected, max_parts=max(max_parts, len(selected) + 1))
+    return sorted(selected, key=every.index)
 
 
-def _telling(
-    rows: Sequence[Row], every: Sequence[Difference], chosen: Sequence[Difference], *, most: int
+def _select_telling(
+    rows: Sequence[Row],
+    every: Sequence[Difference],
+    selected: Sequence[Difference],
+    *,
+    max_parts: int,
 ) -> list[Difference]:
     """Return those chosen already and, as long as one tells more runs apart, further ones."""
-    values = {each.key: [_marked(row.get(each.key)) for row in rows] for each in [*chosen, *every]}
-    found = list(chosen)
-    classes = list(zip(*(values[each.key] for each in chosen), strict=True)) or [()] * len(rows)
-    while every and len(found) < most:
+    values = {
+        each.key: [_marked(row.get(each.key)) for row in rows] for each in [*selected, *every]
+    }
+    result = list(selected)
+    classes = list(zip(*(values[each.key] for each in selected), strict=True)) or [()] * len(rows)
+    while every and len(result) < max_parts:
         # The first of those that split the runs into the most classes.
         best = max(every, key=lambda each: len(set(zip(classes, values[each.key], strict=True))))
-        refined = [(*known, value) for known, value in zip(classes, values[best.key], strict=True)]
+        refined = [(*key, value) for key, value in zip(classes, values[best.key], strict=True)]
         if len(set(refined)) == len(set(classes)):
             break
-        found.append(best)
+        result.append(best)
         classes = refined
-    return found
+    return result
 
 
 def _beside(rows: Sequence[Row]) -> list[Difference]:
@@ -308,7 +327,7 @@ def _beside(rows: Sequence[Row]) -> list[Difference]:
 
 
 def _tails(texts: Iterable[str]) -> dict[str, str]:
-    """`data/menu-train.jsonl` -> `menu-train.jsonl` unless another text ends like it."""
+    """Shorten `data/menu-train.jsonl` to `menu-train.jsonl` unless another text ends like it."""
     tails = {text: text.rstrip("/").rsplit("/", 1)[-1] or text for text in texts}
     counts = Counter(tails.values())
     return {text: _cut(tail if counts[tail] == 1 else text) for text, tail in tails.items()}
@@ -320,7 +339,7 @@ def _cut(text: str) -> str:
 
 
 def value_text(value: Value) -> str:
-    """`2e-3`, `16`, `true`, `q_proj, v_proj`; a dash for an unknown value."""
+    """Return `2e-3`, `16`, `true`, `q_proj, v_proj`; a dash for an unknown value."""
     if value is None:
         return _MISSING
     if isinstance(value, bool):
@@ -333,7 +352,7 @@ def value_text(value: Value) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number as one writes it: `2e-3`, `0.5`, `1.5e-4`, `1e6`; never rounded to another one."""
+    """Return a number as one writes it: `2e-3`, `0.5`, `1.5e-4`, `1e6`; never rounded."""
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     if value != 0 and (abs(value) < 0.01 or abs(value) >= 1e6):
@@ -342,7 +361,7 @@ def number_text(value: float) -> str:
     return f"{value:.12g}"
 
 
-# --- Names that no two runs share, each made when asked for: a table shows a few of thousands ---
+# --- Unique names, made on demand: a table shows a few of thousands ---
 
 
 SEPARATOR = " · "
@@ -363,7 +382,9 @@ class Labels(Mapping[str, str]):
             text = texts[row.run_id]
             if self._counts[text] > 1:
                 self._same.setdefault(text, []).append(row)
-        self._form = _form([_created(row) for same in self._same.values() for row in same])
+        self._form = _form(
+            [_created(row) for rows_of_text in self._same.values() for row in rows_of_text]
+        )
         self._told_apart: dict[str, dict[str, str]] = {}
 
     def __getitem__(self, run_id: str) -> str:
@@ -371,7 +392,7 @@ class Labels(Mapping[str, str]):
         if self._counts[text] == 1:
             return text
         if text not in self._told_apart:
-            self._told_apart[text] = self._apart(text, self._same[text])
+            self._told_apart[text] = self._disambiguated(text, self._same[text])
         return self._told_apart[text][run_id]
 
     def __iter__(self) -> Iterator[str]:
@@ -380,19 +401,21 @@ class Labels(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._texts)
 
-    def _apart(self, text: str, rows: Sequence[Row]) -> dict[str, str]:
+    def _disambiguated(self, text: str, rows: Sequence[Row]) -> dict[str, str]:
         """Return names of runs that have the same text."""
-        named = {
+        names = {
             row.run_id: f"{text}{SEPARATOR}{time.strftime(self._form, _local(_created(row)))}"
             for row in rows
         }
-        again, seen = Counter(named.values()), Counter[str]()
-        shared = [run_id for run_id, name in named.items() if again[name] + self._counts[name] > 1]
+        repeats, counts = Counter(names.values()), Counter[str]()
+        shared = [
+            run_id for run_id, name in names.items() if repeats[name] + self._counts[name] > 1
+        ]
         for run_id in sorted(shared, key=value_key):
-            name = named[run_id]
-            seen[name] += 1
-            named[run_id] = f"{name} #{seen[name]}"
-        return named
+            name = names[run_id]
+            counts[name] += 1
+            names[run_id] = f"{name} #{counts[name]}"
+        return names
 
 
 def _form(moments: Sequence[float]) -> str:

@@ -21,9 +21,9 @@ class Listing:
     rows: tuple[Row, ...]
     catalogue: Catalogue
     naming: Naming
-    """Made of all runs, so that a filter changes no name."""
-    here: Naming
-    """Made of these rows: it says what differs between them."""
+    """Names computed over all runs, so that a filter changes no name."""
+    row_naming: Naming
+    """Names computed over these rows: they say what differs between them."""
     chosen: tuple[Column, ...] = ()
 
     @classmethod
@@ -35,69 +35,70 @@ class Listing:
         *,
         every: Sequence[Row] = (),
     ) -> Listing:
-        """`every` are all runs of the store; without them the rows are all that there are."""
-        here = Naming(rows)
-        return cls(tuple(rows), catalogue, Naming(every) if every else here, here, chosen)
+        """Return a listing; `every` are all runs of the store, by default the rows alone."""
+        row_naming = Naming(rows)
+        naming = Naming(every) if every else row_naming
+        return cls(tuple(rows), catalogue, naming, row_naming, chosen)
 
     @property
-    def words(self) -> dict[str, str]:
-        """What each run differs in from the others of its config, by id."""
-        return self.naming.words
+    def distinctions(self) -> dict[str, str]:
+        """Return what distinguishes each run from the others of its config, by id."""
+        return self.naming.distinctions
 
     @property
     def names(self) -> dict[str, str]:
-        """What each run is called on every screen, by id; runs of two configs may share one."""
+        """Return the name of each run on every screen, by id; runs of two configs may share one."""
         return {row.run_id: self.naming.name(row) for row in self.rows}
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """A name of each run that no other of them has, by id."""
+        """Return a name of each run that no other of them has, by id."""
         return self.naming.labels(self.rows)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The chosen columns; otherwise state, progress, figures, and what differs."""
+        """Return the chosen columns; otherwise state, progress, figures, and what differs."""
         if self.chosen:
             return self.chosen
         return (*usual_columns(self.rows, self.catalogue), *self.differing[:MAX_DIFFERING])
 
     @cached_property
     def differing(self) -> tuple[Column, ...]:
-        """The config columns whose values differ between the runs, what matters most first."""
-        return tuple(self.catalogue.columns[key] for key in self.here.differing)
+        """Return the config columns whose values differ, what matters most first."""
+        return tuple(self.catalogue.columns[key] for key in self.row_naming.differing)
 
     def table(self) -> RunTable:
         """Return the texts, behind each run's id the name that tells it from the others."""
-        shown = [column for column in self.columns if column.key not in ("run", "differs")]
-        numbers = [c.label for c in shown if type_of(c, self.rows) == "number"]
+        columns = [column for column in self.columns if column.key not in ("run", "differs")]
+        numbers = [c.label for c in columns if type_of(c, self.rows) == "number"]
         head, lines = ["run"], [[row.run_id] for row in self.rows]
-        if all(column.key != "name" for column in shown):
+        if all(column.key != "name" for column in columns):
             head.append("name")
             lines = [[row.run_id, self.naming.name(row)] for row in self.rows]
         for line, row in zip(lines, self.rows, strict=True):
-            line += [cell(row, column) for column in shown]
-        head += [column.label for column in shown]
+            line += [cell(row, column) for column in columns]
+        head += [column.label for column in columns]
         return RunTable(names=tuple(head), rows=tuple(map(tuple, lines)), numbers=tuple(numbers))
 
     def values(self, columns: Sequence[Column] | None = None) -> dict[str, list[Value]]:
         """Return values by column name, the run's id first; in base units, None for unknown."""
-        shown = self.columns if columns is None else columns
-        found: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
-        for column in shown:
-            found[column.name] = [raw(row, column, self.words) for row in self.rows]
-        return found
+        shown_columns = self.columns if columns is None else columns
+        result: dict[str, list[Value]] = {"run": [row.run_id for row in self.rows]}
+        for column in shown_columns:
+            result[column.name] = [raw(row, column, self.distinctions) for row in self.rows]
+        return result
 
 
-# --- What a table shows of a value: the text of each cell, and the same for files ---
+# --- Cells of a table: their texts, and their values for files ---
 
 
-NO_WORDS: Mapping[str, str] = {}
+NO_DISTINCTIONS: Mapping[str, str] = {}
 
 
-def cell(row: Row, column: Column, words: Mapping[str, str] = NO_WORDS) -> str:
-    """Return the text of one cell; `words` are the texts of the column `differs` by run."""
+def cell(row: Row, column: Column, distinctions: Mapping[str, str] = NO_DISTINCTIONS) -> str:
+    """Return the text of one cell; `distinctions` are the texts of the column `differs` by run."""
     if column.key == "differs":
-        return words.get(row.run_id) or fmt.DASH
+        return distinctions.get(row.run_id) or fmt.DASH
     value = row.get(column.key)
     if value is None:
         return (row.texts or {}).get(column.key, fmt.DASH)
@@ -129,6 +130,6 @@ def _moment(seconds: float) -> str:
         return fmt.DASH
 
 
-def raw(row: Row, column: Column, words: Mapping[str, str] = NO_WORDS) -> Value:
+def raw(row: Row, column: Column, distinctions: Mapping[str, str] = NO_DISTINCTIONS) -> Value:
     """Return the value for a file or a DataFrame: base units, None for unknown."""
-    return words.get(row.run_id) or None if column.key == "differs" else row.get(column.key)
+    return distinctions.get(row.run_id) or None if column.key == "differs" else row.get(column.key)

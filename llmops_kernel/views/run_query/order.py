@@ -24,12 +24,12 @@ class Order:
 
 def orders(text: str, catalogue: Catalogue) -> tuple[Order, ...]:
     """Parse `-eval_loss,created`; a minus sorts from the largest. Raises QueryError."""
-    found = []
+    result = []
     for part in text.split(","):
         name = part.strip()
         if name.strip("+-"):
-            found.append(Order(catalogue.resolve(name.lstrip("+-").strip()), name[0] == "-"))
-    return tuple(found)
+            result.append(Order(catalogue.resolve(name.lstrip("+-").strip()), name[0] == "-"))
+    return tuple(result)
 
 
 def ordered(rows: Iterable[Row], by: Sequence[Order]) -> list[Row]:
@@ -37,10 +37,10 @@ def ordered(rows: Iterable[Row], by: Sequence[Order]) -> list[Row]:
     result = sorted(rows, key=_newest, reverse=True)
     for order in reversed(by):
         key = sort_key(order.column.key)
-        known = [row for row in result if row.get(order.column.key) is not None]
+        with_value = [row for row in result if row.get(order.column.key) is not None]
         unknown = [row for row in result if row.get(order.column.key) is None]
-        known.sort(key=key, reverse=order.descending)
-        result = known + unknown
+        with_value.sort(key=key, reverse=order.descending)
+        result = with_value + unknown
     return result
 
 
@@ -54,7 +54,7 @@ def sort_key(name: str) -> Callable[[Row], Key]:
 
 
 def value_key(value: Value) -> Key:
-    """Numbers before texts; `run-9` before `run-10`."""
+    """Return a key that puts numbers before texts, and `run-9` before `run-10`."""
     if isinstance(value, bool):
         return (0, int(value))
     if isinstance(value, int | float):
@@ -84,7 +84,10 @@ def grouped(rows: Iterable[Row], columns: Sequence[Column]) -> list[Group]:
     for row in rows:
         values = [row.get(column.key) for column in columns]
         members.setdefault(tuple((type(value), value) for value in values), []).append(row)
-    groups = [Group(tuple(v for _, v in key), tuple(found)) for key, found in members.items()]
+    groups = [
+        Group(tuple(v for _, v in key), tuple(rows_of_group))
+        for key, rows_of_group in members.items()
+    ]
     return sorted(groups, key=_group_key)
 
 

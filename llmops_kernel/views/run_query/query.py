@@ -16,7 +16,7 @@ MAX_DIFFERING = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """As a user writes it; empty means all runs, newest first, with the usual columns."""
+    """A query as a user writes it; empty: all runs, newest first, with the usual columns."""
 
     where: str = ""
     sort: str = ""
@@ -42,12 +42,12 @@ def select(rows: Iterable[Row], catalogue: Catalogue, query: Query) -> Selection
     sort = ordering.orders(query.sort, catalogue)
     group = tuple(each.column for each in ordering.orders(query.group, catalogue))
     matches = condition(query.where, catalogue)
-    found = [row for row in rows if matches(row)]
-    return Selection(tuple(ordering.ordered(found, sort)), columns, sort, group)
+    matching = [row for row in rows if matches(row)]
+    return Selection(tuple(ordering.ordered(matching, sort)), columns, sort, group)
 
 
 def usual_columns(rows: Sequence[Row], catalogue: Catalogue) -> list[Column]:
     """Return state, progress and the listed figures that are known of at least one run."""
     listed = [column for column in catalogue.columns.values() if column.listed]
-    known = [c for c in listed if any(row.get(c.key) is not None for row in rows)]
-    return [*(catalogue.columns[name] for name in _STANDARD), *known]
+    with_values = [c for c in listed if any(row.get(c.key) is not None for row in rows)]
+    return [*(catalogue.columns[name] for name in _STANDARD), *with_values]

@@ -1,4 +1,4 @@
-"""One run as named values: facts, figures and config, flat and small, for thousands of them."""
+"""Runs as named values: facts, figures and config, flat and small, for thousands of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Value = float | int | str | bool | tuple[str, ...] | None
 CONFIG = "config."
 FIGURE = "figure."
 MAX_FIELDS = 500
-"""Of one run: a config that generates keys must not fill the memory of all lists."""
+"""Fields per run: a config that generates keys must not fill the memory of all lists."""
 MAX_TEXT = 300
 _MAX_DEPTH = 12
 
@@ -31,7 +31,7 @@ _MAX_SHAPES = 2_000
 
 
 class FigureMeta(NamedTuple):
-    """What all values of one figure have in common."""
+    """Properties that all values of one figure have in common."""
 
     key: str
     label: str
@@ -67,26 +67,26 @@ class Row:
 
     def get(self, name: str) -> Value:
         """Return the value of that name; None when it is unknown or the run has no such."""
-        at = self.positions.get(name)
-        return None if at is None else self.values[at]
+        position = self.positions.get(name)
+        return None if position is None else self.values[position]
 
     def items(self) -> Iterator[tuple[str, Value]]:
         return zip(self.positions, self.values, strict=True)
 
 
 def _positions(names: tuple[str, ...]) -> dict[str, int]:
-    known = _SHAPES.get(names)
-    if known is None:
-        known = {name: number for number, name in enumerate(names)}
+    positions = _SHAPES.get(names)
+    if positions is None:
+        positions = {name: number for number, name in enumerate(names)}
         if len(_SHAPES) < _MAX_SHAPES:
-            known = _SHAPES.setdefault(names, known)
-    return known
+            positions = _SHAPES.setdefault(names, positions)
+    return positions
 
 
 def row_of(
-    summary: RunSummary, notes: RunNotes, *, config: Mapping[str, Value], more: Mapping[str, Value]
+    summary: RunSummary, notes: RunNotes, *, config: Mapping[str, Value], facts: Mapping[str, Value]
 ) -> Row:
-    """Return a run's row; `config` and `more` are what `record_values` made of its record."""
+    """Return a run's row; `config` and `facts` are what `record_values` made of its record."""
     progress = summary.progress
     values: dict[str, Value] = {
         "run": summary.run_id,
@@ -103,7 +103,7 @@ def row_of(
         "reason": (summary.message or summary.reason)[:MAX_TEXT] or None,
         "hidden": summary.hidden,
     }
-    values.update(more)
+    values.update(facts)
     texts = {}
     for figure in summary.figures:
         key = sys.intern(FIGURE + figure.key)
@@ -147,12 +147,12 @@ def record_values(record: RunRecord) -> tuple[dict[str, Value], dict[str, Value]
 
 def config_values(config: Mapping[str, Any]) -> dict[str, Value]:
     """Return a config's values by dotted path, each with the prefix `config.`."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for path, value in _flat(config, "", 0):
-        if len(found) == MAX_FIELDS:
+        if len(values) == MAX_FIELDS:
             break
-        found[sys.intern(CONFIG + path)] = value
-    return found
+        values[sys.intern(CONFIG + path)] = value
+    return values
 
 
 def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, Value]]:
@@ -191,7 +191,7 @@ def _short(text: str) -> str:
     return sys.intern(text)
 
 
-# --- The columns that a set of runs has, and the one that a name means ---
+# --- Columns of a set of runs ---
 
 
 Source = Literal["run", "figure", "config"]
@@ -222,17 +222,17 @@ FACTS: dict[str, tuple[str, Type]] = {
     "revision": ("git revision", "text"),
     "hidden": ("hidden", "yes/no"),
 }
-"""What every run has, whatever its kind and config: name -> (label, type)."""
+"""Facts that every run has, whatever its kind and config: name -> (label, type)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column that can be shown, filtered and sorted by."""
+    """A column that can be shown, filtered and sorted by."""
 
     key: str
     """The name in a row: a fact, `figure.<key>` or `config.<path>`."""
     name: str
-    """What a user writes."""
+    """Name as a user writes it."""
     label: str
     source: Source
     type: Type = "text"
@@ -279,22 +279,22 @@ class Catalogue:
 
     def _figure(self, key: str, row: Row) -> Column:
         short = key.removeprefix(FIGURE)
-        known = next((figure for figure in row.figures if figure.key == short), None)
-        taken = self._names.get(short)
-        if taken is not None and taken.startswith(CONFIG):
+        figure_known = next((figure for figure in row.figures if figure.key == short), None)
+        taken_key = self._names.get(short)
+        if taken_key is not None and taken_key.startswith(CONFIG):
             # A config of another run came first: figures have the short name.
-            self.columns[taken] = _renamed(self.columns[taken], taken)
-            self._names[taken] = taken
-            taken = None
+            self.columns[taken_key] = _renamed(self.columns[taken_key], taken_key)
+            self._names[taken_key] = taken_key
+            taken_key = None
         return Column(
             key=key,
-            name=short if taken is None else key,
-            label=known.label if known else short,
+            name=short if taken_key is None else key,
+            label=figure_known.label if figure_known else short,
             source="figure",
             type="number",
-            unit=known.unit if known else "number",
-            better=known.better if known else None,
-            listed=bool(known and known.listed),
+            unit=figure_known.unit if figure_known else "number",
+            better=figure_known.better if figure_known else None,
+            listed=bool(figure_known and figure_known.listed),
         )
 
     def resolve(self, name: str) -> Column:
@@ -313,14 +313,14 @@ class Catalogue:
         raise self._unknown(name, [column.name for column in ends])
 
     def _unknown(self, name: str, ends: list[str]) -> QueryError:
-        shown = name if len(name) <= 80 else f"{name[:80]}…"
+        shown_name = name if len(name) <= 80 else f"{name[:80]}…"
         if ends:
-            message = f"{shown!r} is the end of {len(ends)} columns."
+            message = f"{shown_name!r} is the end of {len(ends)} columns."
             return QueryError(message, remedy=f"write one of: {', '.join(sorted(ends)[:8])}")
-        near = difflib.get_close_matches(name[:80], list(self._names), n=4, cutoff=0.6)
-        near += [full for full in self._names if full.endswith(name) and full not in near][:3]
-        remedy = f"did you mean {' or '.join(near[:4])}?" if near else _SEE_ALL
-        return QueryError(f"No run has a column {shown!r}.", remedy=remedy)
+        similar = difflib.get_close_matches(name[:80], list(self._names), n=4, cutoff=0.6)
+        similar += [full for full in self._names if full.endswith(name) and full not in similar][:3]
+        remedy = f"did you mean {' or '.join(similar[:4])}?" if similar else _SEE_ALL
+        return QueryError(f"No run has a column {shown_name!r}.", remedy=remedy)
 
 
 _SEE_ALL = "`llmops runs --columns help` lists all columns; text needs quotes"
@@ -330,7 +330,7 @@ def type_of(column: Column, rows: Iterable[Row]) -> Type:
     """Return the type of the first known value; a config's values may have any."""
     if column.source != "config":
         return column.type
-    value = next((found for row in rows if (found := row.get(column.key)) is not None), None)
+    value = next((example for row in rows if (example := row.get(column.key)) is not None), None)
     if isinstance(value, bool):
         return "yes/no"
     if isinstance(value, int | float):

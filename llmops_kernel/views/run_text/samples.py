@@ -1,4 +1,4 @@
-"""What a model answered to the same rows, from its first evaluation to its last."""
+"""Answers of a model to the same rows, from its first evaluation to its last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE_FIELDS = ("step", "row", "prompt", "prediction", "reference")
 
 @dataclass(frozen=True)
 class SampledRow:
-    """One row that was answered in at least one evaluation."""
+    """A row that was answered in at least one evaluation."""
 
     name: str
     """Its number or name; its place among the samples where the report gave none."""
@@ -66,36 +66,40 @@ def choose_samples(
     """
     rows = sampled_rows(view.evaluations)
     if row is not None:
-        found = [one for one in rows if one.name == row]
-        if not found:
-            raise _unknown(f"row {row}", [one.name for one in rows], "row")
-        rows = found
+        matches = [sampled for sampled in rows if sampled.name == row]
+        if not matches:
+            raise _unknown(f"row {row}", [sampled.name for sampled in rows], "row")
+        rows = matches
     if step is None:
         return rows
-    found = [SampledRow(one.name, {step: one.answers[step]}) for one in rows if step in one.answers]
-    if not found:
-        steps = sorted({at for one in rows for at in one.answers})
-        raise _unknown(f"step {step:,}", [f"{at}" for at in steps], "step")
-    return found
+    matches = [
+        SampledRow(sampled.name, {step: sampled.answers[step]})
+        for sampled in rows
+        if step in sampled.answers
+    ]
+    if not matches:
+        steps = sorted({step_found for sampled in rows for step_found in sampled.answers})
+        raise _unknown(f"step {step:,}", [f"{step_found}" for step_found in steps], "step")
+    return matches
 
 
-def _unknown(what: str, names: Sequence[str], option: str) -> RunError:
-    shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+def _unknown(subject: str, names: Sequence[str], option: str) -> RunError:
+    listing = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return RunError(
-        f"No evaluation of the run has kept an answer of {what}.",
-        remedy=f"use --{option} with one of {shown}"
+        f"No evaluation of the run has kept an answer of {subject}.",
+        remedy=f"use --{option} with one of {listing}"
         if names
         else "set evaluation.generate: true, or give evaluation.prompts a list",
     )
 
 
-# --- The answers to each sampled row over the steps and of several runs, as much as is shown ---
+# --- Answers to each sampled row over the steps and of several runs ---
 
 
 _ROWS = 20
 _STEPS = 12
 _CHARACTERS = 40_000
-"""Of all answers: the panel's state is sent whole with each change."""
+"""Characters of all answers together: the panel's state is sent whole with each change."""
 
 
 def sample_history(view: RunView, names: Sequence[str]) -> list[PanelSampledRow]:
@@ -103,13 +107,14 @@ def sample_history(view: RunView, names: Sequence[str]) -> list[PanelSampledRow]
 
     At most 20 rows and 12 answers of each, always the first and the last; long ones are cut.
     """
-    found = sampled_rows(view.evaluations, frozenset(names))
-    rows = [row for row in found if len(row.answers) > 1][:_ROWS]
-    chosen = {row.name: spread_steps(sorted(row.answers), _STEPS) for row in rows}
-    number = sum(map(len, chosen.values()))
-    most = max(80, _CHARACTERS // max(1, number))
+    all_rows = sampled_rows(view.evaluations, frozenset(names))
+    rows = [row for row in all_rows if len(row.answers) > 1][:_ROWS]
+    steps_by_row = {row.name: spread_steps(sorted(row.answers), _STEPS) for row in rows}
+    number = sum(map(len, steps_by_row.values()))
+    max_characters = max(80, _CHARACTERS // max(1, number))
     return [
-        PanelSampledRow(row=row.name, answers=_answers(row, chosen[row.name], most)) for row in rows
+        PanelSampledRow(row=row.name, answers=_answers(row, steps_by_row[row.name], max_characters))
+        for row in rows
     ]
 
 
@@ -119,59 +124,63 @@ def compared_samples(views: Sequence[RunView]) -> list[ComparedSample]:
     In each the words are new that the first run's answer lacks. Rows are the same if their name
     and their prompt are. At most 20 rows; long texts are cut.
     """
-    found: dict[tuple[str, str], dict[int, SampledRow]] = {}
+    by_prompt: dict[tuple[str, str], dict[int, SampledRow]] = {}
     for index, view in enumerate(views):
         for row in sampled_rows(view.evaluations):
-            found.setdefault((row.name, row.newest.get("prompt", "")), {})[index] = row
-    several = [(key, rows) for key, rows in found.items() if len(rows) > 1][:_ROWS]
-    most = max(80, _CHARACTERS // max(1, len(several) * len(views)))
+            by_prompt.setdefault((row.name, row.newest.get("prompt", "")), {})[index] = row
+    several = [(key, rows) for key, rows in by_prompt.items() if len(rows) > 1][:_ROWS]
+    max_characters = max(80, _CHARACTERS // max(1, len(several) * len(views)))
     return [
         ComparedSample(
             row=name,
-            prompt=prompt[:most],
-            reference=next(iter(rows.values())).newest.get("reference", "")[:most],
-            answers=_side_by_side([rows.get(index) for index in range(len(views))], most),
+            prompt=prompt[:max_characters],
+            reference=next(iter(rows.values())).newest.get("reference", "")[:max_characters],
+            answers=_side_by_side([rows.get(index) for index in range(len(views))], max_characters),
         )
         for (name, prompt), rows in several
     ]
 
 
-def _side_by_side(rows: Sequence[SampledRow | None], most: int) -> list[SampledAnswer | None]:
+def _side_by_side(
+    rows: Sequence[SampledRow | None], max_characters: int
+) -> list[SampledAnswer | None]:
     first = next((row for row in rows if row is not None), None)
-    before = first.newest.get("prediction", "")[:most] if first else None
+    before = first.newest.get("prediction", "")[:max_characters] if first else None
     return [
         None
         if row is None
-        else _answer(row, max(row.answers), most, None if row is first else before)
+        else _answer(row, max(row.answers), max_characters, None if row is first else before)
         for row in rows
     ]
 
 
-def spread_steps(steps: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` of the steps, evenly spread, with the first and the last."""
-    if len(steps) <= most:
+def spread_steps(steps: Sequence[int], max_steps: int) -> list[int]:
+    """Return at most `max_steps` of the steps, evenly spread, with the first and the last."""
+    if len(steps) <= max_steps:
         return list(steps)
     last = len(steps) - 1
-    return [steps[round(index * last / (most - 1))] for index in range(most)]
+    return [steps[round(index * last / (max_steps - 1))] for index in range(max_steps)]
 
 
-def _answers(row: SampledRow, steps: Sequence[int], most: int) -> list[SampledAnswer]:
-    shown: list[SampledAnswer] = []
+def _answers(row: SampledRow, steps: Sequence[int], max_characters: int) -> list[SampledAnswer]:
+    answers: list[SampledAnswer] = []
     before: str | None = None
     for step in steps:
-        shown.append(_answer(row, step, most, before))
-        before = row.answers[step].get("prediction", "")[:most]
-    return shown
+        answers.append(_answer(row, step, max_characters, before))
+        before = row.answers[step].get("prediction", "")[:max_characters]
+    return answers
 
 
-def _answer(row: SampledRow, step: int, most: int, before: str | None) -> SampledAnswer:
+def _answer(row: SampledRow, step: int, max_characters: int, before: str | None) -> SampledAnswer:
     text = row.answers[step].get("prediction", "")
-    left_out = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
-    words = new_words(before, text[:most]) or [(fmt.DASH, False)]
-    return SampledAnswer(at=f"{step:,}", words=words, more=left_out)
+    left_out = (
+        f" … ({len(text) - max_characters:,} more characters)" if len(text) > max_characters else ""
+    )
+    pieces = new_words(before, text[:max_characters]) or [(fmt.DASH, False)]
+    return SampledAnswer(at=f"{step:,}", words=pieces, more=left_out)
 
 
-# --- Which words of a text are new ---
+# --- New words of a text ---
 
 
 Pieces = list[tuple[str, bool]]

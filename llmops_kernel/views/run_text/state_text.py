@@ -1,4 +1,4 @@
-"""Why a run is in its state, in one sentence: what it waits for, which restart, why it failed."""
+"""Sentences about a run's state: what it waits for, which restart, why it failed."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def state_text(view: RunView) -> str:
 
 
 def _busy_text(view: RunView) -> str:
-    """`Evaluating: 40 of 96 rows, 2.1 a second`: what a run does that makes no progress meanwhile.
+    """Return `Evaluating: 40 of 96 rows, 2.1 a second`: work of a run without progress.
 
     Before its first rows each screen has other words for that.
     """
-    counted = view.counted
-    if counted is None:
+    event = view.counted
+    if event is None:
         under_way = [span.name for span in view.phases() if span.end_s is None]
         if not under_way or not view.rows or view.is_outdated:
             return ""
         return kind_named(view.kind).words.get(under_way[-1], under_way[-1].replace("_", " "))
-    of = "" if counted.total is None else f" of {fmt.count(counted.total)}"
-    text = f"Evaluating: {fmt.count(counted.done)}{of} {counted.unit}"
-    rate = counted.values.get("per_second")
+    total = "" if event.total is None else f" of {fmt.count(event.total)}"
+    text = f"Evaluating: {fmt.count(event.done)}{total} {event.unit}"
+    rate = event.values.get("per_second")
     return text if rate is None else f"{text}, {fmt.rate(rate)} a second"
 
 
 def queue_text(view: RunView) -> str:
-    """`Place 1 of 2 in the queue: needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c`."""
+    """Return `Place 1 of 2 in the queue: needs 2 CPUs; 2 of 2 CPUs are used by run lora-2a4c`."""
     queue = view.queue
     if queue is None:
         return ""
@@ -52,19 +52,19 @@ def queue_text(view: RunView) -> str:
 
 
 def restarting_text(view: RunView) -> str:
-    """`Restart 1 of 3, from the checkpoint of step 20: worker rank 1 was killed`."""
+    """Return `Restart 1 of 3, from the checkpoint of step 20: worker rank 1 was killed`."""
     restart = view.restarting
     if restart is None:
         return ""
-    number = sum(one.attempt == view.attempt for one in view.restarts)
-    left = restart.failures_left
-    of = "" if left is None else f" of {number + left}"
+    number = sum(event.attempt == view.attempt for event in view.restarts)
+    failures_left = restart.failures_left
+    total = "" if failures_left is None else f" of {number + failures_left}"
     since = (
         f"from the checkpoint of step {fmt.count(restart.from_step)}"
         if restart.from_step
         else "from the beginning"
     )
-    return f"Restart {number}{of}, {since}: {restart.cause}"
+    return f"Restart {number}{total}, {since}: {restart.cause}"
 
 
 def _stopping_text(view: RunView) -> str:
@@ -72,7 +72,7 @@ def _stopping_text(view: RunView) -> str:
     return f"Stopping: {details[-1]}" if details else ""
 
 
-# --- What a run is called: an id is never its only name ---
+# --- Names of runs: never the id alone ---
 
 
 def name_of(record: RunRecord, *, title: str = "", differs: str = "") -> str:
@@ -81,7 +81,7 @@ def name_of(record: RunRecord, *, title: str = "", differs: str = "") -> str:
 
 
 def name_with_id(name: str, run_id: str) -> str:
-    """`lr 2e-3 (lora-260901-101500-a1b2)`; an id that begins with the name says both."""
+    """Return `lr 2e-3 (lora-260901-101500-a1b2)`; an id that begins with the name says both."""
     return run_id if run_id == name or run_id.startswith(f"{name}-") else f"{name} ({run_id})"
 
 
@@ -90,7 +90,7 @@ def called(record: RunRecord, *, title: str = "") -> str:
     return name_with_id(name_of(record, title=title), record.run_id)
 
 
-# --- Where the outputs of a run are, in words ---
+# --- Outputs of a run ---
 
 
 COPIED = "copied from the cluster"
@@ -100,7 +100,7 @@ ONLY_THERE = "only on the cluster: lost when it is suspended or deleted"
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """One line of a run's outputs."""
+    """A line of a run's outputs."""
 
     what: str
     path: str
@@ -110,7 +110,7 @@ class ShownOutput:
 
     @property
     def label(self) -> str:
-        """What it is and where, in one cell."""
+        """Return what it is and where, in one cell."""
         return f"{self.what} ({self.note})" if self.note else self.what
 
 

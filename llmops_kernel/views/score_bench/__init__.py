@@ -1,1 +1,1 @@
-"""What `llmops bench score` measured: the figures, what they cost for N rows, and the picture."""
+"""Results of `llmops bench score`: the figures, what they cost for N rows, and the picture."""

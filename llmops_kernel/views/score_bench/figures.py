@@ -16,13 +16,13 @@ from llmops_kernel.views import format as fmt
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMeasured:
-    """One run of the benchmark."""
+    """A measured run of the benchmark."""
 
     replicas: int
     batch_size: int
     run_id: str
     output_tokens_per_second: float
-    """Of all replicas together, from a loaded engine to the last row."""
+    """Rate of all replicas together, from a loaded engine to the last row."""
     prompt_tokens_per_second: float
     rows_per_second: float
 
@@ -38,7 +38,7 @@ class Point(_Saved):
     batch_size: int
     """Sequences that one replica works on at once."""
     output_tokens_per_second: float
-    """Of all replicas together."""
+    """Rate of all replicas together."""
     prompt_tokens_per_second: float
     rows_per_second: float
     runs: tuple[float, ...]
@@ -46,10 +46,10 @@ class Point(_Saved):
 
 
 class ScoreSetting(_Saved):
-    """What was measured, and on what."""
+    """Setting of a measurement: model, engine, cluster."""
 
     name: str
-    """Of the config."""
+    """Name of the config."""
     model: str
     engine: str
     rows: int
@@ -58,9 +58,9 @@ class ScoreSetting(_Saved):
     tensor_parallel: int = 1
     cluster: str = ""
     num_cpus: float | None = None
-    """Of the cluster."""
+    """CPUs of the cluster."""
     num_gpus: float | None = None
-    """Of the cluster; 0: the engine ran on CPUs."""
+    """GPUs of the cluster; 0: the engine ran on CPUs."""
     time: datetime
 
 
@@ -72,22 +72,22 @@ class ScoreFigures(_Saved):
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The numbers of replicas that were measured."""
+        """Return the numbers of replicas that were measured."""
         return tuple(sorted({point.replicas for point in self.points}))
 
     def curve(self, replicas: int) -> tuple[Point, ...]:
         """Return the points of one number of replicas, in the order of the batch sizes."""
-        found = [point for point in self.points if point.replicas == replicas]
-        return tuple(sorted(found, key=lambda point: point.batch_size))
+        points = [point for point in self.points if point.replicas == replicas]
+        return tuple(sorted(points, key=lambda point: point.batch_size))
 
     def knee(self, replicas: int) -> Point | None:
         """Return the point after which larger batches bring little; None if there is none."""
         points = self.curve(replicas)
-        found = knee(
+        batch_size = knee(
             [point.batch_size for point in points],
             [point.output_tokens_per_second for point in points],
         )
-        return next((point for point in points if point.batch_size == found), None)
+        return next((point for point in points if point.batch_size == batch_size), None)
 
     def advised(self, replicas: int) -> Point | None:
         """Return the knee, else the fastest point; None where nothing was measured."""
@@ -96,11 +96,11 @@ class ScoreFigures(_Saved):
         return self.knee(replicas) or fastest
 
 
-def points_of(measured: Iterable[ScoreMeasured]) -> tuple[Point, ...]:
+def points_of(measurements: Iterable[ScoreMeasured]) -> tuple[Point, ...]:
     """Return the medians of runs with equal replicas and batch size."""
     groups: dict[tuple[int, int], list[ScoreMeasured]] = {}
-    for one in measured:
-        groups.setdefault((one.replicas, one.batch_size), []).append(one)
+    for measurement in measurements:
+        groups.setdefault((measurement.replicas, measurement.batch_size), []).append(measurement)
     return tuple(_point(runs) for _, runs in sorted(groups.items()))
 
 
@@ -115,12 +115,12 @@ def _point(runs: list[ScoreMeasured]) -> Point:
     )
 
 
-# --- How long a table takes, and what it costs, from what `llmops bench score` measured. Pure ---
+# --- Time and cost of a table, from the results of `llmops bench score` ---
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanLine:
-    """What the table takes with one number of replicas."""
+    """Time and cost of the table with one number of replicas."""
 
     replicas: int
     batch_size: int
@@ -139,7 +139,7 @@ class ScorePlan:
     rows: int
     unit: Literal["GPU", "CPU"]
     price_per_hour: float | None
-    """Of one unit."""
+    """Price of one unit."""
     lines: tuple[PlanLine, ...]
     assumptions: tuple[str, ...]
 

@@ -52,9 +52,9 @@ def _curve(axes: Axes, figures: ScoreFigures, replicas: int, color: str) -> None
         axes.plot([point.batch_size] * len(point.runs), point.runs, ".", color=color, markersize=5)
     knee = figures.knee(replicas)
     if knee is not None:
-        at = (knee.batch_size, knee.output_tokens_per_second)
-        axes.plot(*at, "o", color=color, markersize=11, fillstyle="none", markeredgewidth=1.5)
+        position = (knee.batch_size, knee.output_tokens_per_second)
+        axes.plot(*position, "o", color=color, markersize=11, fillstyle="none", markeredgewidth=1.5)
         text = f"knee: {knee.batch_size}"
         axes.annotate(
-            text, at, xytext=(8, -16), textcoords="offset points", fontsize=8, color=color
+            text, position, xytext=(8, -16), textcoords="offset points", fontsize=8, color=color
         )

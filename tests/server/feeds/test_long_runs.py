@@ -8,7 +8,7 @@ import pytest
 
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
-from llmops_kernel.server.runs.followers import Followers, read_kept
+from llmops_kernel.server.runs.followers import Followers, read_cached
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
@@ -83,7 +83,7 @@ def test_a_list_holds_few_rows_of_live_runs_and_keeps_the_panels_of_ended_ones(
     assert page.runs["live-1"]["progress"]["done"] == 700
     with followers.watching("live-1") as watched:
         assert watched.num_rows <= 300
-    kept = read_kept("done-1", fingerprint=store.fingerprint("done-1"))
+    kept = read_cached("done-1", fingerprint=store.fingerprint("done-1"))
     assert kept is not None
     assert kept.panel.every_row
     worker(store, "live-1").emit(step(701))

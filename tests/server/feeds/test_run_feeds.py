@@ -13,7 +13,7 @@ from llmops_kernel.errors import RunNotFoundError
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EndEvent, RestartEvent
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
-from llmops_kernel.server.runs.followers import Followers, Watched, read_kept
+from llmops_kernel.server.runs.followers import Followers, Watched, read_cached
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
@@ -238,17 +238,17 @@ def test_a_run_that_leaves_the_list_keeps_its_panel_until_it_is_deleted(store: R
     with followers.watching("r-1"):
         pass
     fingerprint = store.fingerprint("r-1")
-    assert read_kept("r-1", fingerprint=fingerprint)
+    assert read_cached("r-1", fingerprint=fingerprint)
     make_run(store, "r-2", steps=1, created_s=2.0)
     page.look()
     assert list(page.runs) == ["r-2"]
-    assert read_kept("r-1", fingerprint=fingerprint)
+    assert read_cached("r-1", fingerprint=fingerprint)
     store.delete("r-2")
     page.look()
     assert list(page.runs) == ["r-1"]
     store.delete("r-1")
     page.look()
-    assert read_kept("r-1", fingerprint=fingerprint) is None
+    assert read_cached("r-1", fingerprint=fingerprint) is None
     page.feed.close()
 
 

@@ -195,10 +195,10 @@ def test_the_reason_is_shown_while_a_run_waits_or_starts_again(
         rows.look()
     table = LiveTable(store, rows)
     until_s = time.monotonic() + 30
-    table.look()
+    table.refresh()
     while table.table.is_reading:  # A look ends after a part of a second.
         assert time.monotonic() < until_s
-        table.look()
+        table.refresh()
     found, _ = table.ask(Query(where="state in ['QUEUED', 'RESTARTING']"))
     rows.close()
     assert {row.run_id: row.get("reason") for row in found.rows} == {

@@ -13,7 +13,7 @@ import pytest
 from llmops_kernel.config.assist.diagnose import examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.services.check.closely import Closely, look_closely
+from llmops_kernel.services.check.closely import CloseCheck, check_closely
 from llmops_kernel.services.data.process import Stop
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 from llmops_kernel.train.data.check.work import checked
@@ -29,12 +29,12 @@ def here(
     return PreviewLine(kind="checked", check=checked(job, progress))
 
 
-def check(folder: Path, **sections: Any) -> tuple[list[Problem], Closely]:
+def check(folder: Path, **sections: Any) -> tuple[list[Problem], CloseCheck]:
     """Check a config as the command line and Lab do; return all problems, and the rest."""
     config = {"model": "tiny-llama", "data": {"train": "train.jsonl"}, **sections}
     found = examine(TRAIN, json.dumps(config), folder=folder, with_files=True)
     assert found.config is not None, found.problems
-    closely = look_closely(found.config, folder, known=found.problems, run=here)
+    closely = check_closely(found.config, folder, problems=found.problems, run=here)
     return [*found.problems, *closely.problems], closely
 
 

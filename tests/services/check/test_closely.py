@@ -15,8 +15,8 @@ from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.services.check.closely import (
-    Closely,
-    look_closely,
+    CloseCheck,
+    check_closely,
     output_findings,
     tracker_findings,
 )
@@ -47,7 +47,7 @@ def test_the_package_of_a_tracker_is_there_or_named_with_what_to_do(
         ("out", "note", "out can be written"),
         ("file://{folder}/out", "note", "can be written"),
         ("new/folder/of/it", "note", "can be written"),
-        ("s3://bucket/out", "note", "s3://bucket/out was not tried"),
+        ("s3://bucket/out", "note", "s3://bucket/out was not checked"),
         ("rows.jsonl", "problem", "Not a directory"),
         ("rows.jsonl/out", "problem", "{folder}/rows.jsonl"),
         ("/proc/none/out", "warning", "does not exist on this machine"),
@@ -110,9 +110,9 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def looked(folder: Path, model: str, rows: str) -> tuple[Closely, list[str]]:
+def looked(folder: Path, model: str, rows: str) -> tuple[CloseCheck, list[str]]:
     said: list[str] = []
-    found = look_closely(
+    found = check_closely(
         config(model=model, data={"train": rows}), folder, progress=said.append, timeout_s=100
     )
     return found, said
@@ -148,7 +148,7 @@ def test_what_is_known_to_be_wrong_is_not_used_and_a_slow_look_is_a_warning(tmp_
 
     known = [Problem(path=one, message="wrong") for one in ("data.train.1.path", "model.id")]
     mixed = config(data={"train": ["a.jsonl", "b.jsonl"]}, hooks={"file": "h.py"})
-    found = look_closely(mixed, tmp_path, known=known, run=slow)
+    found = check_closely(mixed, tmp_path, problems=known, run=slow)
     assert asked[0].skip == ["data.train.1.path", "model.id"]
     assert [one.path for one in found.warnings] == ["data.train"]
     assert "The data was not read and tokenised within 60 s" in str(found.warnings[0])
@@ -158,10 +158,10 @@ def test_a_machine_without_the_training_stack_notes_what_it_could_not_try(tmp_pa
     def without(job: PreviewJob, **_: Any) -> PreviewLine:
         raise MissingDependencyError("The tokenizer needs transformers.", remedy="pip install it")
 
-    found = look_closely(config(), tmp_path, run=without)
+    found = check_closely(config(), tmp_path, run=without)
     assert (found.problems, found.warnings) == ([], [])
     assert "The tokenizer needs transformers" in found.notes[0]
 
 
 def test_only_training_configs_are_looked_at_closely(tmp_path: Path) -> None:
-    assert look_closely(object(), tmp_path) == Closely()
+    assert check_closely(object(), tmp_path) == CloseCheck()

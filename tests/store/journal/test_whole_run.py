@@ -164,7 +164,7 @@ def test_totals_are_the_same_when_a_view_keeps_few_steps() -> None:
     again = TrainingView()
     again.restore(
         [type(one).model_validate_json(one.model_dump_json()) for one in thin.events],
-        seen={},
+        numbers={},
         stride=thin.stride,
     )
     assert again.tokens_per_second == pytest.approx(whole.tokens_per_second)

@@ -69,7 +69,7 @@ def test_the_line_that_is_being_written_comes_apart(tmp_path: Path):
 def test_a_missing_or_empty_log_is_empty(tmp_path: Path):
     missing = LogText(tmp_path / "none")
     assert (missing.size, missing.tail(5), missing.window(0).text) == (0, "", "")
-    assert missing.search("x").found == []
+    assert missing.search("x").hits == []
     assert LogText(b"").end().text == ""
 
 
@@ -89,7 +89,7 @@ def test_search_goes_on_where_it_stopped(log: LogText):
     found, start = [], 0
     while start is not None:
         reported = log.search("00 of", start=start, limit=7)
-        found += reported.found
+        found += reported.hits
         start = reported.next
     assert len(found) == 100
     assert found[1] == (100 * 23, 101 * 23, "line 000100 of the log")
@@ -98,20 +98,20 @@ def test_search_goes_on_where_it_stopped(log: LogText):
 
 def test_search_backwards_finds_the_nearest_first(log: LogText):
     reported = log.search("99 of", start=log.size, backwards=True, limit=2)
-    assert [text[5:11] for _, _, text in reported.found] == ["009999", "009899"]
+    assert [text[5:11] for _, _, text in reported.hits] == ["009999", "009899"]
     reported = log.search("99 of", start=reported.next, backwards=True, limit=1)
-    assert reported.found[0][2][5:11] == "009799"
+    assert reported.hits[0][2][5:11] == "009799"
 
 
 def test_regular_expressions_and_case(log: LogText):
-    assert [t[5:11] for _, _, t in log.search(r"line 00(0|1)123\b", regex=True).found] == [
+    assert [t[5:11] for _, _, t in log.search(r"line 00(0|1)123\b", regex=True).hits] == [
         "000123",
         "001123",
     ]
-    assert log.search("LINE 000001").found == []
-    assert len(log.search("LINE 000001", ignore_case=True).found) == 1
-    assert len(log.search("^LINE 000001", regex=True, ignore_case=True).found) == 1
-    assert len(LogText(b"one\ntwo\n").search("^t.o$", regex=True).found) == 1
+    assert log.search("LINE 000001").hits == []
+    assert len(log.search("LINE 000001", ignore_case=True).hits) == 1
+    assert len(log.search("^LINE 000001", regex=True, ignore_case=True).hits) == 1
+    assert len(LogText(b"one\ntwo\n").search("^t.o$", regex=True).hits) == 1
 
 
 def test_a_pattern_that_cannot_be_read_says_so(log: LogText):
@@ -187,9 +187,9 @@ def test_a_gigabyte_is_read_in_parts(huge: LogText):
         begun_s = time.monotonic()
         reported = huge.search("needle", start=start)
         longest_s = max(longest_s, time.monotonic() - begun_s)
-        found, start = found + reported.found, reported.next
+        found, start = found + reported.hits, reported.next
     assert [text for _, _, text in found] == ["a needle in the middle", "the last needle"]
-    assert huge.search("needle", start=huge.size, backwards=True, limit=1).found == found[-1:]
+    assert huge.search("needle", start=huge.size, backwards=True, limit=1).hits == found[-1:]
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     assert grown_kib < 64 * 1024
     assert quick_s < 1.0

@@ -167,7 +167,7 @@ def test_a_copy_of_a_later_attempt_replaces_the_earlier_one(tmp_path: Path) -> N
         file = OutputFile(name="sub/a", size_bytes=3, sha256=hashlib.sha256(data).hexdigest())
         copy = Copy(event(files=[file], attempt=attempt), RunFolder(tmp_path))
         assert copy.begin(file) == 0
-        copy.write(file, data, at=0)
+        copy.write(file, data, offset=0)
         copy.check(file)
         copy.finish()
         assert (tmp_path / "output/sub/a").read_bytes() == data
@@ -180,7 +180,7 @@ def test_a_file_with_another_hash_is_forgotten(tmp_path: Path) -> None:
     file = OutputFile(name="a", size_bytes=3, sha256=hashlib.sha256(b"one").hexdigest())
     copy = Copy(event(files=[file]), RunFolder(tmp_path))
     copy.begin(file)
-    copy.write(file, b"two", at=0)
+    copy.write(file, b"two", offset=0)
     with pytest.raises(StoreError, match="SHA-256"):
         copy.check(file)
     assert copy.begin(file) == 0

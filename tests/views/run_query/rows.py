@@ -31,7 +31,7 @@ def run(
         figures=tuple(figure(key, value) for key, value in (figures or {}).items()),
         **{**known, **summary},
     )
-    return row_of(made, notes or RunNotes(), config=config_values(config or {}), more=more or {})
+    return row_of(made, notes or RunNotes(), config=config_values(config or {}), facts=more or {})
 
 
 def sweep(**values: list[Any]) -> list[Row]:

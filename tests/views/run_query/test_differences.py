@@ -8,7 +8,7 @@ from llmops_kernel.store.record.notes import RunNotes
 from llmops_kernel.views.run_query.differences import (
     Naming,
     differences,
-    family_words,
+    family_distinctions,
     labels,
     number_text,
     short_labels,
@@ -79,7 +79,7 @@ def test_equal_configs_are_told_apart_by_cluster_then_by_time():
 
 def test_one_run_has_its_name():
     assert labels([run("menu-1")]) == {"menu-1": "menu"}
-    assert family_words([run("menu-1")]) == {"menu-1": ""}
+    assert family_distinctions([run("menu-1")]) == {"menu-1": ""}
 
 
 def test_seeds_and_outputs_come_last():
@@ -184,7 +184,7 @@ def test_each_family_has_the_words_that_it_has_alone(configs, data):
         run(f"m-{n}", config=config, name=name)
         for n, (config, name) in enumerate(zip(configs, names, strict=False))
     ]
-    words = Naming(rows).words
+    words = Naming(rows).distinctions
     for name in "ab":
-        alone = family_words([row for row in rows if row.get("name") == name])
+        alone = family_distinctions([row for row in rows if row.get("name") == name])
         assert {run_id: words[run_id] for run_id in alone} == alone

@@ -202,7 +202,7 @@ describe('what is shown', () => {
     };
     expect(engineTexts(engine, 160, trans)).toEqual({
       model: 'SmolLM2-135M',
-      state: 'vllm, idle for 60 s, leaves in 60 s, GPU 0',
+      state: 'vllm, idle for 60 s, unloads in 60 s, GPU 0',
       run: 'last used by tags-1'
     });
     const hub = { ...engine, model: 'organisation/model', idle_since_s: null };

@@ -1,4 +1,4 @@
-"""What a user of a template's clusters needs to be allowed, and what is off without it. Pure."""
+"""Rights that the user of a template's clusters needs, and what is off without each. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Need:
     verbs: tuple[str, ...]
     resource: str
     off: str
-    """What does not work without it."""
+    """Feature that does not work without it."""
     group: str = ""
     name: str = ""
     """The only object that it is needed for; empty for all objects in the namespace."""
@@ -49,7 +49,12 @@ def needs_of(template: KubeRayTemplate, *, lacks_auth: bool = False) -> tuple[Ne
 
     `lacks_auth`: the installed CRD has no `authOptions`, so `up` creates the token's Secret.
     """
-    return (*_of_cluster(), *_of_ray(template, lacks_auth), *_of_parts(template), *_cluster_wide())
+    return (
+        *_of_cluster(),
+        *_of_ray(template, lacks_auth),
+        *_needs_of_parts(template),
+        *_cluster_wide(),
+    )
 
 
 def _of_cluster() -> Iterator[Need]:
@@ -81,22 +86,22 @@ def _of_ray(template: KubeRayTemplate, lacks_auth: bool) -> Iterator[Need]:
         yield Need(("create",), "secrets", "`up`: KubeRay before 1.5 makes no token")
 
 
-def _of_parts(template: KubeRayTemplate) -> Iterator[Need]:
+def _needs_of_parts(template: KubeRayTemplate) -> Iterator[Need]:
     if template.warm.enabled:
-        own = names.warm_config_map(template.name)
+        name = names.warm_config_map(template.name)
         yield Need(("create",), "configmaps", "`up`: warm workers")
-        yield Need(("get", "patch"), "configmaps", "`apply`: warm workers", name=own)
+        yield Need(("get", "patch"), "configmaps", "`apply`: warm workers", name=name)
     if template.queue:
         for resource in ("localqueues", "workloads"):
             yield Need(("list",), resource, "the position in the queue", KUEUE)
     if template.network_policy:
-        group, own = "networking.k8s.io", names.network_policy(template.name)
+        group, name = "networking.k8s.io", names.network_policy(template.name)
         yield Need(("create",), "networkpolicies", "`up`: the NetworkPolicy", group)
-        yield Need(("get", "patch"), "networkpolicies", "`apply`: the NetworkPolicy", group, own)
+        yield Need(("get", "patch"), "networkpolicies", "`apply`: the NetworkPolicy", group, name)
     if template.tls.issuer:
-        group, own = "cert-manager.io", names.tls_secret(template.name)
+        group, name = "cert-manager.io", names.tls_secret(template.name)
         yield Need(("create",), "certificates", "`up`: TLS", group)
-        yield Need(("get", "patch"), "certificates", "`apply`: TLS", group, own)
+        yield Need(("get", "patch"), "certificates", "`apply`: TLS", group, name)
     if template.idle.suspend_after_s or template.idle.time_to_live_s:
         yield Need(("create",), "events", "what an idle guard did, for `kubectl`")
 
@@ -111,7 +116,7 @@ def _cluster_wide() -> Iterator[Need]:
     yield Need(("get",), "customresourcedefinitions", off, group, crd, is_cluster_wide=True)
 
 
-# --- Asks the API server which of the needed rights this user has ---
+# --- Rights that this user has ---
 
 
 _THREADS: Final = 16
@@ -123,8 +128,8 @@ def rights_for(
     """Ask in the template's first context. Raises KubeError."""
     kube = open_kube(kubeconfig.context_named(next(iter(template.contexts), None)).name)
     place = namespace or template.namespace or kube.namespace
-    where = f"context {kube.context}, namespace {place}"
-    return reviewed(kube, place, needs_of(template, lacks_auth=_lacks_auth(kube))), where
+    place_text = f"context {kube.context}, namespace {place}"
+    return reviewed(kube, place, needs_of(template, lacks_auth=_lacks_auth(kube))), place_text
 
 
 def _lacks_auth(kube: Kube) -> bool:
@@ -171,7 +176,7 @@ def _state(
     )
 
 
-# --- roles ---
+# --- Roles that grant the rights ---
 # Renders the Role, or the optional ClusterRole, with exactly what a template's clusters need.
 
 
@@ -195,16 +200,16 @@ def roles(needs: Iterable[Need], *, cluster: str, namespace: str, subject: str) 
 
     `subject` is `user:NAME`, `group:NAME` or `service-account:NAME`. Raises ConfigError.
     """
-    found = [need for need in needs if not need.is_cluster_wide]
+    namespaced = [need for need in needs if not need.is_cluster_wide]
     meta = {"name": f"llmops-{cluster}", "namespace": namespace}
-    return _yaml("Role", meta, found, subject=_subject(subject, namespace=namespace))
+    return _yaml("Role", meta, namespaced, subject=_subject(subject, namespace=namespace))
 
 
 def cluster_roles(needs: Iterable[Need], *, namespace: str, subject: str) -> str:
     """Return the YAML of the optional ClusterRole and its binding. Raises ConfigError."""
-    found = [need for need in needs if need.is_cluster_wide]
+    cluster_wide = [need for need in needs if need.is_cluster_wide]
     meta = {"name": "llmops-reader"}
-    return _yaml("ClusterRole", meta, found, subject=_subject(subject, namespace=namespace))
+    return _yaml("ClusterRole", meta, cluster_wide, subject=_subject(subject, namespace=namespace))
 
 
 def _yaml(kind: str, meta: Raw, needs: Iterable[Need], *, subject: Raw) -> str:
@@ -237,9 +242,9 @@ def _rules(needs: Iterable[Need]) -> list[Raw]:
             "apiGroups": [group],
             "resources": [resource],
             **({"resourceNames": [name]} if name else {}),
-            "verbs": list(found),
+            "verbs": list(verbs_of_rule),
         }
-        for (group, resource, name), found in verbs.items()
+        for (group, resource, name), verbs_of_rule in verbs.items()
     ]
 
 

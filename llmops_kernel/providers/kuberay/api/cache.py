@@ -44,7 +44,7 @@ class Snapshot:
 
 
 class Cache:
-    """Keeps the objects at one path. Starts with the first look, ends when it is no longer used."""
+    """Keeps the objects at one path: from the first snapshot until it is no longer used."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Cache:
         path: str,
         *,
         label_selector: str = "",
-        slim: Callable[[Obj], Obj] = lambda found: found,
+        slim: Callable[[Obj], Obj] = lambda obj: obj,
         forget_s: float = _FORGET_S,
     ) -> None:
-        """`forget_s`: it ends, and drops its objects, when nobody has looked for so long."""
+        """Watch objects; after `forget_s` without a reader the watch ends, and its objects go."""
         self._forget_s = forget_s
         self._kube = kube
         self._path = path
@@ -81,7 +81,7 @@ class Cache:
             self._asked_s = time.monotonic()
             self._start()
 
-    def look(self, *, patience_s: float = 5.0) -> Snapshot:
+    def snapshot(self, *, patience_s: float = 5.0) -> Snapshot:
         """Return the objects: at once if there are any, else after the first list.
 
         Raises KubeError when nothing is known and the API server cannot be asked.
@@ -107,14 +107,14 @@ class Cache:
             ),
         )
 
-    def put(self, found: Obj) -> None:
+    def put(self, obj: Obj) -> None:
         """Store the API server's answer to a change of ours, ahead of the watch."""
         with self._lock:
-            name = found["metadata"]["name"]
+            name = obj["metadata"]["name"]
             # Older than what the watch has reported, and not there: it was deleted meanwhile.
-            is_gone = name not in self._items and _version_of(found) <= _number(self._version)
+            is_gone = name not in self._items and _version_of(obj) <= _number(self._version)
             if self._synced and not is_gone:
-                self._keep(found)
+                self._keep(obj)
 
     def drop(self, name: str, *, uid: str) -> None:
         """Remove an object that was found to be gone."""
@@ -183,9 +183,9 @@ class Cache:
 
     def _list(self) -> None:
         items, version = self._kube.list(self._path, label_selector=self._selector)
-        found = {item["metadata"]["name"]: self._slim(item) for item in items}
+        by_name = {item["metadata"]["name"]: self._slim(item) for item in items}
         with self._lock:
-            self._items, self._version = found, version
+            self._items, self._version = by_name, version
             self._is_current()
             self._synced = True
             self._lock.notify_all()
@@ -209,8 +209,8 @@ class Cache:
             self._is_current()
         began_s = time.monotonic()
         try:
-            for kind, found in watch:
-                self._apply(kind, found)
+            for kind, obj in watch:
+                self._apply(kind, obj)
         finally:
             with self._lock:
                 self._watch = None
@@ -228,23 +228,23 @@ class Cache:
         self._polls_until_s = time.monotonic() + self._unwatched_s * random.uniform(0.8, 1.2)
         self._unwatched_s = min(self._unwatched_s * 2, _LONGEST_UNWATCHED_S)
 
-    def _apply(self, kind: str, found: Obj) -> None:
+    def _apply(self, kind: str, obj: Obj) -> None:
         with self._lock:
             self._is_current()
-            self._version = found["metadata"]["resourceVersion"]
+            self._version = obj["metadata"]["resourceVersion"]
             if kind == "BOOKMARK":
                 return
             if kind == "DELETED":
-                self._items.pop(found["metadata"]["name"], None)
+                self._items.pop(obj["metadata"]["name"], None)
             else:
-                self._keep(found)
+                self._keep(obj)
             self._lock.notify_all()
 
-    def _keep(self, found: Obj) -> None:
-        name = found["metadata"]["name"]
-        known = self._items.get(name)
-        if known is None or _version_of(found) >= _version_of(known):
-            self._items[name] = self._slim(found)
+    def _keep(self, obj: Obj) -> None:
+        name = obj["metadata"]["name"]
+        present = self._items.get(name)
+        if present is None or _version_of(obj) >= _version_of(present):
+            self._items[name] = self._slim(obj)
             self._lock.notify_all()
 
     def _is_current(self) -> None:
@@ -262,8 +262,8 @@ def _longest_pause_s(error: KubeError) -> float:
     return _LONGEST_DENIED_PAUSE_S if is_denied else _LONGEST_PAUSE_S
 
 
-def _version_of(found: Obj) -> int:
-    return _number(found["metadata"].get("resourceVersion"))
+def _version_of(obj: Obj) -> int:
+    return _number(obj["metadata"].get("resourceVersion"))
 
 
 def _number(version: Any) -> int:
@@ -272,32 +272,32 @@ def _number(version: Any) -> int:
     return 0
 
 
-def slim_raycluster(found: Obj) -> Obj:
+def slim_raycluster(obj: Obj) -> Obj:
     """Keep of `managedFields`, which is half of the object, only when something but status changed.
 
     Of its entries one is left, `{"time": ...}` of the last such change.
     """
-    metadata = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
     times = [
         entry["time"]
-        for entry in found["metadata"].get("managedFields") or ()
+        for entry in obj["metadata"].get("managedFields") or ()
         if isinstance(entry, dict) and entry.get("time") and entry.get("subresource") != "status"
     ]
     if times:
         metadata["managedFields"] = [{"time": max(times)}]  # RFC 3339 in UTC: they sort as texts.
-    return {**found, "metadata": metadata}
+    return {**obj, "metadata": metadata}
 
 
-def slim_pod(found: Obj) -> Obj:
+def slim_pod(obj: Obj) -> Obj:
     """Keep what shows where a pod is and what it waits for; no environment, no commands."""
-    metadata = found["metadata"]
-    spec = dict(found.get("spec") or {})
+    metadata = obj["metadata"]
+    spec = dict(obj.get("spec") or {})
     for part in ("containers", "initContainers"):
-        spec[part] = [_slim_container(one) for one in spec.get(part) or []]
+        spec[part] = [_slim_container(container) for container in spec.get(part) or []]
     return {
         "metadata": {key: metadata[key] for key in _POD_META if key in metadata},
         "spec": spec,
-        "status": found.get("status") or {},
+        "status": obj.get("status") or {},
     }
 
 

@@ -65,15 +65,15 @@ class Kube:
 
         Raises KubeError, MissingDependencyError.
         """
-        chosen = kubeconfig.context_named(context)
+        settings = kubeconfig.context_named(context)
         self.key = next(_keys)
         """Of this client alone, in this process."""
         self.is_replaced = False
         """Whether a newer client of this context is in use: nothing new starts with this one."""
-        self.context = chosen.name
-        self.namespace = chosen.namespace
+        self.context = settings.name
+        self.namespace = settings.namespace
         """The context's default namespace."""
-        self._credentials = Credentials(chosen)
+        self._credentials = Credentials(settings)
         self.server = self._credentials.server
         """`https://host:port[/path]`"""
         self.proxy = self._credentials.proxy
@@ -94,7 +94,7 @@ class Kube:
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate, if it differs from that of its address."""
+        """Return the name in the server's certificate, if it differs from that of its address."""
         return self._credentials.server_name
 
     def auth(self) -> httpx.Auth:
@@ -102,7 +102,7 @@ class Kube:
         return KubeAuth(self._credentials)
 
     def verify(self) -> ssl.SSLContext:
-        """The authority and the client certificate; a renewed certificate appears in it."""
+        """Return the authority and the client certificate; a renewed certificate appears in it."""
         return self._credentials.ssl
 
     def waits_for(self) -> KubeUnreachable | None:
@@ -116,7 +116,7 @@ class Kube:
 
     def transport(self) -> httpx.BaseTransport:
         """Return the connections for another client; closing that client keeps them open."""
-        return _Lent(self._shared)
+        return _SharedTransport(self._shared)
 
     def close(self) -> None:
         self._http.close()
@@ -165,7 +165,7 @@ class Kube:
     def apply(
         self, path: str, body: Mapping[str, Any], *, force: bool = False, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Server-side apply as `llmops`; fields of others are taken over only with `force`."""
+        """Apply server-side as `llmops`; fields of others are taken over only with `force`."""
         params = write_params(dry_run=dry_run, strict=True)
         params["force"] = "true" if force else "false"
         return self._json("PATCH", path, params=params, body=body, content_type=_APPLY)
@@ -189,9 +189,9 @@ class Kube:
             "kind": "DeleteOptions",
             "propagationPolicy": propagation,
         }
-        wanted = {"uid": uid, "resourceVersion": resource_version}
-        if known := {name: value for name, value in wanted.items() if value is not None}:
-            body["preconditions"] = known
+        values = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {name: value for name, value in values.items() if value is not None}:
+            body["preconditions"] = preconditions
         return self._json("DELETE", path, body=body)
 
     def watch(
@@ -236,13 +236,13 @@ class Kube:
     ) -> dict[str, Any]:
         answer = self._request(method, path, params=params, body=body, content_type=content_type)
         try:
-            found: dict[str, Any] = answer.json()
+            body_read: dict[str, Any] = answer.json()
         except ValueError:
             raise KubeUnreachable(
                 f"{self.server} is not a Kubernetes API server: it answered {answer.text[:80]!r}",
                 remedy=f"check `server` of the cluster in kubeconfig context {self.context}",
             ) from None
-        return found
+        return body_read
 
     def _request(
         self,
@@ -300,12 +300,12 @@ class Kube:
         return unreachable(error, context=self.context, server=self.server, read_s=_TIMEOUT.read)
 
 
-class _Lent(httpx.BaseTransport):
-    def __init__(self, lender: httpx.HTTPTransport) -> None:
-        self._lender = lender
+class _SharedTransport(httpx.BaseTransport):
+    def __init__(self, transport: httpx.HTTPTransport) -> None:
+        self._transport = transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return self._lender.handle_request(request)
+        return self._transport.handle_request(request)
 
 
 class Watch:
@@ -355,13 +355,13 @@ class Watch:
 
 def _event(line: str) -> tuple[str, dict[str, Any]]:
     event = json.loads(line)
-    kind, found = str(event["type"]), event["object"]
+    kind, obj = str(event["type"]), event["object"]
     if kind != "ERROR":
-        return kind, found
-    code, said = int(found.get("code") or 500), str(found.get("message", ""))
+        return kind, obj
+    code, message = int(obj.get("code") or 500), str(obj.get("message", ""))
     if code == 410:
-        raise KubeGone(said, code=410, reason="Expired")
-    raise KubeUnreachable(said or "The watch ended with an error", code=code, reason="Watch")
+        raise KubeGone(message, code=410, reason="Expired")
+    raise KubeUnreachable(message or "The watch ended with an error", code=code, reason="Watch")
 
 
 _keys = itertools.count(1)
@@ -374,11 +374,11 @@ def open_kube(context: str | None = None) -> Kube:
 
     Raises KubeError, MissingDependencyError.
     """
-    chosen = kubeconfig.context_named(context)
-    key = (chosen, kubeconfig.read_kubeconfig().stamp)
+    settings = kubeconfig.context_named(context)
+    key = (settings, kubeconfig.read_kubeconfig().stamp)
     with _kubes_lock:
         if key not in _kubes:
-            for old in [other for other in _kubes if other[0].name == chosen.name]:
+            for old in [entry for entry in _kubes if entry[0].name == settings.name]:
                 _kubes.pop(old).is_replaced = True
-            _kubes[key] = Kube(chosen.name)
+            _kubes[key] = Kube(settings.name)
         return _kubes[key]

@@ -35,7 +35,7 @@ class ServerClock:
 
     @property
     def age_s(self) -> float:
-        """How long ago the server was asked."""
+        """Return how long ago the server was asked."""
         return float("inf") if self._read is None else time.monotonic() - self._read[1]
 
     def now_s(self) -> float:
@@ -48,7 +48,7 @@ class ServerClock:
 
 
 class RoundTrip:
-    """How far away an API server is: the shortest of its last answers.
+    """Distance of an API server: the shortest round trip of its last answers.
 
     Longer ones contain its own work, or a handshake.
     """
@@ -66,7 +66,7 @@ class RoundTrip:
 
     @property
     def seconds(self) -> float:
-        """The round trip; 0 before the first answer, and never more than 2 s."""
+        """Return the round trip; 0 before the first answer, and never more than 2 s."""
         return min([*self._seen, _LONGEST_S]) if self._seen else 0.0
 
 

@@ -81,12 +81,12 @@ class Credentials:
 
     @property
     def proxy(self) -> str | None:
-        """The HTTP proxy for the server: the kubeconfig's, else the environment's."""
+        """Return the HTTP proxy for the server: the kubeconfig's, else the environment's."""
         return _proxy_to(self.server, self._loaded.proxy or None)
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate, if it differs from that of its address."""
+        """Return the name in the server's certificate, if it differs from that of its address."""
         return getattr(self._loaded, "tls_server_name", None) or None
 
     @property
@@ -95,7 +95,7 @@ class Credentials:
 
     @property
     def sign_in(self) -> str:
-        """What to run when the server rejects the credentials."""
+        """Return the command to run when the server rejects the credentials."""
         if self.context.name == IN_CLUSTER:
             return "the pod's service account has no valid token: check `serviceAccountName`"
         command = self._plugin_name()
@@ -126,13 +126,13 @@ class Credentials:
             f"{self._described()} has not answered for {waited_s:.0f} s", remedy=self.sign_in
         )
 
-    def renew(self, refused: str | None) -> str | None:
+    def renew(self, rejected: str | None) -> str | None:
         """Read everything again after a 401, unless another thread has done so meanwhile."""
         asked_s = time.monotonic()
         with self._lock:
             self._patience.check(asked_s)
             now = self._header()
-            if now != refused or time.monotonic() - self._renewed_s < _RENEWAL_PAUSE_S:
+            if now != rejected or time.monotonic() - self._renewed_s < _RENEWAL_PAUSE_S:
                 return now
             self._renewed_s = time.monotonic()
             self._token_ends_s, self._token = None, None
@@ -220,11 +220,13 @@ class Credentials:
         except PluginTimeout as error:
             raise self._plugin_failed(str(error), is_timeout=True) from None
 
-    def _plugin_failed(self, how: str, *, is_timeout: bool = False, remedy: str = "") -> KubeError:
+    def _plugin_failed(
+        self, failure: str, *, is_timeout: bool = False, remedy: str = ""
+    ) -> KubeError:
         remedy = remedy or self.sign_in
         if is_timeout:
             remedy += f"; {LIMIT_ENV_VAR}=SECONDS gives it more time"
-        error = KubeError(f"{self._described()} {how}", reason="Unauthorized", remedy=remedy)
+        error = KubeError(f"{self._described()} {failure}", reason="Unauthorized", remedy=remedy)
         self._patience.failed(error, is_timeout=is_timeout)
         return error
 
@@ -288,7 +290,7 @@ def _worth_another(response: httpx.Response, request: httpx.Request) -> bool:
 
 
 def _take_plugin(config: Any, context: kubeconfig.Context) -> Plugin | None:
-    """Taken out of the user, so that the official loader does not run it."""
+    """Take the plug-in out of the user, so that the official loader does not run it."""
     from kubernetes.config.kube_config import ConfigNode
 
     for node in config.value.get("users") or []:
@@ -352,7 +354,7 @@ def _certificate(loaded: Configuration) -> bytes | None:
 
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Python's ssl reads files only; they live for a moment, readable by their owner."""
+    """Load the chain from files, which live for a moment: Python's ssl reads files only."""
     import tempfile
 
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:

@@ -101,25 +101,25 @@ def unreachable(
     """Return the error for a request that got no answer."""
     import httpx
 
-    where = f"The Kubernetes API server of context {context} ({server})"
+    subject = f"The Kubernetes API server of context {context} ({server})"
     text = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
         return KubeUnreachable(
-            f"{where} presents a certificate that is not trusted: {text}",
+            f"{subject} presents a certificate that is not trusted: {text}",
             reason="Certificate",
             remedy="check `certificate-authority` of the cluster in your kubeconfig; a proxy"
             " may present its own certificate",
         )
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        how = "cannot be reached: no answer to a connection"
+        failure = "cannot be reached: no answer to a connection"
     elif isinstance(error, httpx.TimeoutException):
-        how = f"does not answer within {read_s or 0.0:.0f} s"
+        failure = f"does not answer within {read_s or 0.0:.0f} s"
     elif isinstance(error, httpx.ConnectError):
-        how = f"cannot be reached: {text}"
+        failure = f"cannot be reached: {text}"
     else:
-        how = f"closed the connection: {text}"
+        failure = f"closed the connection: {text}"
     return KubeUnreachable(
-        f"{where} {how}",
+        f"{subject} {failure}",
         reason="Refused" if isinstance(error, httpx.ConnectError) else "Unreachable",
         remedy=with_scope(
             "check the VPN, and that the cluster is running: `kubectl version` should answer",
@@ -139,8 +139,8 @@ def error_of(
 ) -> KubeError:
     """Return the error for an answer: `body` is a Status object, or text if it is not one."""
     error = _error_of(code, body, method=method, path=path, context=context, sign_in=sign_in)
-    found = _NAMESPACE.search(path)
-    namespace = found[1] if found else ""
+    match = _NAMESPACE.search(path)
+    namespace = match[1] if match else ""
     error.remedy = with_scope(error.remedy, context=context, namespace=namespace)
     return error
 
@@ -155,54 +155,55 @@ def _error_of(
     sign_in: str,
 ) -> KubeError:
     status = body if isinstance(body, Mapping) and body.get("kind") == "Status" else {}
-    said = str(status.get("message") or (body if isinstance(body, str) else "")).strip()
+    reported = str(status.get("message") or (body if isinstance(body, str) else "")).strip()
     details: Mapping[str, Any] = status.get("details") or {}
     reason = str(status.get("reason") or "")
-    where = f"context {context}"
+    place = f"context {context}"
     if code == 401:
-        return _unauthorized(where, sign_in)
+        return _unauthorized(place, sign_in)
     if code == 403:
-        return _forbidden(said, details, where=where, verb=_VERBS.get(method, "get"))
+        return _forbidden(reported, details, place=place, verb=_VERBS.get(method, "get"))
     if code == 404:
-        return _not_found(said, details, where=where, path=path)
+        return _not_found(reported, details, place=place, path=path)
     if code == 410 or reason in ("Expired", "Gone"):
-        return KubeGone(said or "The watch is too far behind", code=410, reason="Expired")
+        return KubeGone(reported or "The watch is too far behind", code=410, reason="Expired")
     if code == 409:
-        return _conflict(said, reason, details, where=where)
+        return _conflict(reported, reason, details, place=place)
     if code in (400, 422):
-        if is_of_policy(said):
-            return _refused(said, where=where, code=code)
-        return _invalid(code, said, reason, details)
+        if is_of_policy(reported):
+            return _refused(reported, place=place, code=code)
+        return _invalid(code, reported, reason, details)
     if code == 429 or code >= 500:
         return KubeUnreachable(
-            f"The Kubernetes API server of {where} answered {code}: {said[:300] or 'no reason'}",
+            f"The Kubernetes API server of {place} answered {code}:"
+            f" {reported[:300] or 'no reason'}",
             remedy="it is overloaded or restarting: try again in a minute",
             code=code,
             reason=reason or "ServerError",
         )
-    return KubeError(f"{where}: {said[:500]}", code=code, reason=reason)
+    return KubeError(f"{place}: {reported[:500]}", code=code, reason=reason)
 
 
-def _unauthorized(where: str, sign_in: str) -> KubeError:
+def _unauthorized(place: str, sign_in: str) -> KubeError:
     return KubeDenied(
-        f"The Kubernetes API server of {where} rejected the credentials: expired or wrong (401)",
+        f"The Kubernetes API server of {place} rejected the credentials: expired or wrong (401)",
         remedy=sign_in or "sign in again; then `kubectl auth whoami` shows your user",
         code=401,
         reason="Unauthorized",
     )
 
 
-def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) -> KubeError:
-    match = _FORBIDDEN.search(said)
+def _forbidden(reported: str, details: Mapping[str, Any], *, place: str, verb: str) -> KubeError:
+    match = _FORBIDDEN.search(reported)
     if match is None:
-        return _refused(said, where=where)
+        return _refused(reported, place=place)
     group, namespace = match["group"] or "", match["namespace"]
     resource, verb = match["resource"], match["verb"] or verb
     scope = f"namespace {namespace}" if namespace else "the whole cluster"
     rule = f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
     grants = granted_by(resource, group) if namespace else ""
     return KubeDenied(
-        f"{match['user']!r} is not allowed to {verb} {resource} in {scope} ({where})",
+        f"{match['user']!r} is not allowed to {verb} {resource} in {scope} ({place})",
         remedy=f"ask for a {'Role' if namespace else 'ClusterRole'} with the rule {rule}: "
         + (f"{grants} grants it" if grants else f"see {rbac_file()}"),
         code=403,
@@ -211,24 +212,24 @@ def _forbidden(said: str, details: Mapping[str, Any], *, where: str, verb: str) 
     )
 
 
-def _refused(said: str, *, where: str, code: int = 403) -> KubeError:
-    """An admission rule, not RBAC: a quota, a missing priority class, an organization's policy."""
-    known = refusal(said)
-    message = known.message if known else said
-    remedy = known.remedy if known else ""
+def _refused(reported: str, *, place: str, code: int = 403) -> KubeError:
+    """Return the error of an admission rule (not RBAC): quota, priority class, policy."""
+    waiting = refusal(reported)
+    message = waiting.message if waiting else reported
+    remedy = waiting.remedy if waiting else ""
     return KubeError(
-        f"Rejected in {where}: {message}",
+        f"Rejected in {place}: {message}",
         remedy=remedy or "an admission policy rejects it; ask an administrator of the cluster",
         code=code,
         reason="Forbidden",
     )
 
 
-def _not_found(said: str, details: Mapping[str, Any], *, where: str, path: str) -> KubeError:
+def _not_found(reported: str, details: Mapping[str, Any], *, place: str, path: str) -> KubeError:
     kind, name = details.get("kind"), details.get("name")
     if kind == "namespaces":
         return KubeError(
-            f"There is no namespace {name!r} in {where}",
+            f"There is no namespace {name!r} in {place}",
             remedy=f"`kubectl create namespace {name}`, or another `namespace:` in the template",
             code=404,
             reason="NamespaceNotFound",
@@ -239,28 +240,28 @@ def _not_found(said: str, details: Mapping[str, Any], *, where: str, path: str) 
             group[1], (f"The operator of {group[1]}", "ask an administrator to install it")
         )
         return KubeError(
-            f"{owner} is not installed in {where}: its API {group[1]} does not exist",
+            f"{owner} is not installed in {place}: its API {group[1]} does not exist",
             remedy=remedy,
             code=404,
             reason="ApiNotFound",
         )
-    what = said or f"{path} does not exist"
-    return KubeError(f"{what} ({where})", code=404, reason="NotFound")
+    description = reported or f"{path} does not exist"
+    return KubeError(f"{description} ({place})", code=404, reason="NotFound")
 
 
-def _conflict(said: str, reason: str, details: Mapping[str, Any], *, where: str) -> KubeError:
+def _conflict(reported: str, reason: str, details: Mapping[str, Any], *, place: str) -> KubeError:
     causes = _causes(details)
     if reason == "AlreadyExists":
         return KubeError(
-            f"{said} ({where})",
+            f"{reported} ({place})",
             remedy="an object of that name exists: choose another name, or delete it",
             code=409,
             reason=reason,
         )
-    if any("conflict with" in what for _, what in causes):
-        lines = "".join(f"\n  {field}: {what}" for field, what in causes)
+    if any("conflict with" in cause for _, cause in causes):
+        lines = "".join(f"\n  {field}: {cause}" for field, cause in causes)
         return KubeError(
-            f"Other field managers own fields that this would change ({where}):{lines}",
+            f"Other field managers own fields that this would change ({place}):{lines}",
             remedy="write their values into the template, or take these fields over with `llmops"
             " cluster apply TEMPLATE --force`; `llmops cluster diff TEMPLATE` shows both values",
             code=409,
@@ -268,29 +269,29 @@ def _conflict(said: str, reason: str, details: Mapping[str, Any], *, where: str)
             causes=causes,
         )
     return KubeError(
-        f"{said or 'It was changed by another client'} ({where})",
+        f"{reported or 'It was changed by another client'} ({place})",
         remedy="run the command again",
         code=409,
         reason=reason or "Conflict",
     )
 
 
-def _invalid(code: int, said: str, reason: str, details: Mapping[str, Any]) -> KubeError:
+def _invalid(code: int, reported: str, reason: str, details: Mapping[str, Any]) -> KubeError:
     causes = _causes(details)
-    causes += [(field, f"{how} field") for how, field in _UNKNOWN_FIELD.findall(said)]
+    causes += [(field, f"{problem} field") for problem, field in _UNKNOWN_FIELD.findall(reported)]
     if not causes:
-        return KubeError(said or f"HTTP {code}", code=code, reason=reason or "BadRequest")
-    kind = str(details.get("kind") or said.split(" ", 1)[0])
-    named = f" {details['name']!r}" if details.get("name") else ""
-    lines = "".join(f"\n  {field}: {what}" for field, what in causes)
+        return KubeError(reported or f"HTTP {code}", code=code, reason=reason or "BadRequest")
+    kind = str(details.get("kind") or reported.split(" ", 1)[0])
+    name = f" {details['name']!r}" if details.get("name") else ""
+    lines = "".join(f"\n  {field}: {cause}" for field, cause in causes)
     remedy = "`llmops cluster render T` shows the whole manifest; correct these in the template"
-    if any("unknown field" in what for _, what in causes):
+    if any("unknown field" in cause for _, cause in causes):
         remedy = (
             "the field is misspelled, or the installed CRD of KubeRay is older than the field:"
             " remove it from the template, or ask an administrator to upgrade KubeRay"
         )
     return KubeError(
-        f"The API server rejected the {kind}{named}:{lines}",
+        f"The API server rejected the {kind}{name}:{lines}",
         remedy=remedy,
         code=code,
         reason="Invalid",
@@ -315,7 +316,7 @@ def _field_in(message: str) -> str:
     return message.rsplit(" in ", 1)[-1] if " in spec" in message else "spec"
 
 
-# --- Explains why the API server rejects an object: quota, priority class, policy, rights ---
+# --- Rejected objects: quota, priority class, policy, rights ---
 
 
 _QUOTA: Final = re.compile(
@@ -342,11 +343,11 @@ _NOT_ALLOWED: Final = re.compile(r"User \"(?P<user>[^\"]+)\" cannot (?P<what>.+)
 def refusal(message: str) -> Waiting | None:
     """Return a readable sentence; None for a text that is no known rejection."""
     message = message.replace('\\"', '"')
-    if found := _QUOTA.search(message):
-        return _quota(found)
+    if match := _QUOTA.search(message):
+        return _quota(match)
     for pattern, kind, reported, remedy in _KNOWN:
-        if found := pattern.search(message):
-            parts = {name: one_line(value) for name, value in found.groupdict().items()}
+        if match := pattern.search(message):
+            parts = {name: one_line(value) for name, value in match.groupdict().items()}
             return Waiting(
                 message=reported.format(**parts),
                 remedy=remedy.format(**parts),
@@ -361,18 +362,18 @@ def is_of_policy(message: str) -> bool:
     return bool(_POLICY.search(message))
 
 
-def _quota(found: re.Match[str]) -> Waiting:
+def _quota(match: re.Match[str]) -> Waiting:
     """Parse `requested: pods=1, used: pods=10, limited: pods=10`, each with several resources."""
-    asked, used, limit = (_amounts(found[part]) for part in ("asked", "used", "limit"))
+    requested, used, limit = (_amounts(match[part]) for part in ("asked", "used", "limit"))
     reported = [
-        f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {more} more requested"
-        for name, more in asked.items()
+        f"{name} is at {used.get(name, '?')} of {limit.get(name, '?')}, {number} more requested"
+        for name, number in requested.items()
     ]
     return Waiting(
-        message=f"quota {found['name']} of the namespace is exceeded: {'; '.join(reported)}",
+        message=f"quota {match['name']} of the namespace is exceeded: {'; '.join(reported)}",
         remedy="suspend or delete a cluster of this namespace, request less, or ask an"
         " administrator to raise the quota: "
-        f"`kubectl describe resourcequota {found['name']}`",
+        f"`kubectl describe resourcequota {match['name']}`",
         kind="quota",
         is_stuck=True,
     )
@@ -380,7 +381,7 @@ def _quota(found: re.Match[str]) -> Waiting:
 
 def _amounts(part: str) -> dict[str, str]:
     pairs = (item.partition("=") for item in part.strip(",").split(","))
-    return {name: value for name, found, value in pairs if found}
+    return {name: value for name, separator, value in pairs if separator}
 
 
 _KNOWN: Final = (

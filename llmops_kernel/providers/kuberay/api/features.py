@@ -1,4 +1,4 @@
-"""Which fields the installed RayCluster CRD has: read from its schema, never from a version."""
+"""Fields of the installed RayCluster CRD: read from its schema, never from a version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _known: RefreshingCache[frozenset[str] | None] = RefreshingCache(
     refresh_after_s=600.0,
     patience_s=5.0,
     stale_s=3600.0,
-    is_doubtful=lambda found: not found,
+    is_doubtful=lambda fields: not fields,
 )
 
 
@@ -45,9 +45,9 @@ def lacking(kube: Kube) -> frozenset[str] | None:
 
 def unknown_in(error: KubeError) -> frozenset[str]:
     """Return the fields of OPTIONAL that a strict dry run rejected, if it rejected no others."""
-    named = {field.split(".")[1] for field, _ in error.causes if field.startswith("spec.")}
-    is_all = bool(error.causes) and all("unknown field" in what for _, what in error.causes)
-    return frozenset(named) if is_all and named <= set(OPTIONAL) else frozenset()
+    names = {field.split(".")[1] for field, _ in error.causes if field.startswith("spec.")}
+    is_all = bool(error.causes) and all("unknown field" in cause for _, cause in error.causes)
+    return frozenset(names) if is_all and names <= set(OPTIONAL) else frozenset()
 
 
 def _read(kube: Kube) -> frozenset[str] | None:

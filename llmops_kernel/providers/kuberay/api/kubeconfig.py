@@ -36,8 +36,8 @@ class Kubeconfig:
 
 def files() -> tuple[Path, ...]:
     """Return the files that exist, in the order that kubectl uses."""
-    named = os.environ.get("KUBECONFIG")
-    parts = named.split(os.pathsep) if named else ["~/.kube/config"]
+    variable = os.environ.get("KUBECONFIG")
+    parts = variable.split(os.pathsep) if variable else ["~/.kube/config"]
     paths = (Path(part).expanduser() for part in parts if part)
     return tuple(path for path in paths if path.is_file())
 
@@ -66,19 +66,19 @@ def read_kubeconfig() -> Kubeconfig:
 
     Raises KubeError for unreadable files.
     """
-    found = files()
-    stamp = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in found)
+    paths = files()
+    stamp = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
     if stamp not in _read:
         _read.clear()
-        _read[stamp] = _merged(found, stamp)
+        _read[stamp] = _merged(paths, stamp)
     return _read[stamp]
 
 
-def _merged(found: tuple[Path, ...], stamp: tuple[Any, ...]) -> Kubeconfig:
+def _merged(paths: tuple[Path, ...], stamp: tuple[Any, ...]) -> Kubeconfig:
     """Merge the files: the first one that sets a value wins, as with kubectl."""
     contexts: dict[str, Context] = {}
     current: str | None = None
-    for path in found:
+    for path in paths:
         data = _parsed(path)
         current = current or data.get("current-context") or None
         for entry in data.get("contexts") or []:
@@ -112,9 +112,9 @@ def _parsed(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         # Not the error's own text: it quotes the lines around the error, which may hold a token.
         mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
+        position = f" (line {mark.line + 1})" if mark else ""
         raise KubeError(
-            f"Kubeconfig {path} is not YAML{where}",
+            f"Kubeconfig {path} is not YAML{position}",
             remedy=f"correct the file; `kubectl config view --kubeconfig {path}` checks it",
         ) from None
     return data if isinstance(data, dict) else {}
@@ -134,20 +134,20 @@ def _context(entry: Any) -> Context:
 def context_named(name: str | None) -> Context:
     """Return that context, or the current one. Raises KubeError."""
     config = read_kubeconfig()
-    wanted = name or config.current
-    if wanted is not None and wanted in config.contexts:
-        return config.contexts[wanted]
-    known = ", ".join(config.contexts) or "none"
-    if wanted is None:
+    context = name or config.current
+    if context is not None and context in config.contexts:
+        return config.contexts[context]
+    names = ", ".join(config.contexts) or "none"
+    if context is None:
         raise KubeError(
-            f"No kubeconfig context is chosen; known: {known}",
+            f"No kubeconfig context is chosen; known: {names}",
             reason="NoContext",
             remedy="`kubectl config use-context NAME`, or `contexts:` in the cluster template"
             if config.contexts
             else "put a kubeconfig at ~/.kube/config, or name one with KUBECONFIG",
         )
     raise KubeError(
-        f"There is no kubeconfig context {wanted!r}; known: {known}",
+        f"There is no kubeconfig context {context!r}; known: {names}",
         reason="NoContext",
         remedy="`kubectl config get-contexts` lists them; see `contexts:` in the cluster template",
     )

@@ -87,7 +87,7 @@ def write_params(*, dry_run: bool, strict: bool) -> dict[str, str | int]:
     return params
 
 
-# --- Commands of kubectl and helm in remedies, with the context and the namespace they are for ---
+# --- Context and namespace in the kubectl and helm commands of remedies ---
 
 
 IN_CLUSTER: Final = "in-cluster"
@@ -110,10 +110,12 @@ def with_scope(remedy: str, *, context: str, namespace: str = "") -> str:
     """
     place = "" if context == IN_CLUSTER else f"--context {shlex.quote(context)} "
 
-    def scoped(found: re.Match[str]) -> str:
-        own = "" if _WITHOUT_NAMESPACE.match(found[1]) or not namespace else f"-n {namespace} "
-        return f"`kubectl {place}{own}{found[1]}"
+    def scoped(match: re.Match[str]) -> str:
+        namespace_option = (
+            "" if _WITHOUT_NAMESPACE.match(match[1]) or not namespace else f"-n {namespace} "
+        )
+        return f"`kubectl {place}{namespace_option}{match[1]}"
 
     remedy = _KUBECTL.sub(scoped, remedy)
     helm = place.replace("--context", "--kube-context")
-    return _HELM.sub(lambda found: f"{found[0]}{helm}", remedy)
+    return _HELM.sub(lambda match: f"{match[0]}{helm}", remedy)

@@ -27,23 +27,23 @@ _INSTALL: Final = {
     "kubelogin": "`az aks install-cli`",
     "aws": "install the AWS CLI (`pip install awscli`, or the package of your system)",
 }
-"""Where a kubeconfig has no `installHint`."""
+"""Install hints for a kubeconfig without `installHint`."""
 T = TypeVar("T")
 
 
 class PluginError(Exception):
-    """Why there are no credentials; continues `The credential plug-in NAME ...`."""
+    """Reason why there are no credentials; continues `The credential plug-in NAME ...`."""
 
 
 class PluginTimeout(PluginError):
-    """It was ended because it did not answer."""
+    """The plug-in was stopped because it did not answer."""
 
 
 class PluginMissing(PluginError):
-    """It could not be started; `remedy` says how to install it."""
+    """The plug-in could not be started; `remedy` says how to install it."""
 
-    def __init__(self, how: str, *, remedy: str) -> None:
-        super().__init__(how)
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
         self.remedy = remedy
 
 
@@ -64,8 +64,8 @@ class Plugin:
     def name(self) -> str:
         """Return what people call it: of `kubectl oidc-login` both words, as kubectl runs it."""
         name = Path(self.command).name
-        words = self.section.safe_get("args") or ()
-        return f"{name} {words[0]}" if name == "kubectl" and words else name
+        arguments = self.section.safe_get("args") or ()
+        return f"{name} {arguments[0]}" if name == "kubectl" and arguments else name
 
     def run(self) -> dict[str, Any]:
         """Return the `status` of its answer. Raises PluginError.
@@ -75,45 +75,47 @@ class Plugin:
         """
         from kubernetes.config.exec_provider import ExecProvider
 
-        asked = ExecProvider(self.section, self.folder, self.cluster)
+        provider = ExecProvider(self.section, self.folder, self.cluster)
         spec: dict[str, Any] = {"interactive": False}
-        if asked.cluster:
-            spec["cluster"] = _cluster_info(dict(asked.cluster.value))
-        info = {"apiVersion": asked.api_version, "kind": "ExecCredential", "spec": spec}
-        env = {**asked.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+        if provider.cluster:
+            spec["cluster"] = _cluster_info(dict(provider.cluster.value))
+        info = {"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec}
+        env = {**provider.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
         try:
-            said = _output(asked.args, cwd=asked.cwd, env=env)
+            output = _output(provider.args, cwd=provider.cwd, env=env)
         except OSError as error:
             raise self._not_started(error) from None
         except PluginError as error:
             if _NO_SUBCOMMAND not in str(error):
                 raise
             raise PluginMissing(f"is not installed: {error}", remedy=self._install()) from None
-        return _status(said, api_version=asked.api_version)
+        return _status(output, api_version=provider.api_version)
 
     def _not_started(self, error: OSError) -> PluginMissing:
         command = one_line(self.command)
         if os.path.dirname(self.command):
             path = os.path.join(self.folder, self.command)
             is_there = os.path.exists(path)
-            why = f"cannot be started: {path}: {error.strerror}"
-            how = why if is_there else f"is not installed: there is no file {path}"
+            failure = f"cannot be started: {path}: {error.strerror}"
+            message = failure if is_there else f"is not installed: there is no file {path}"
         elif isinstance(error, FileNotFoundError):
-            how = f"is not installed: there is no command `{command}` on PATH"
+            message = f"is not installed: there is no command `{command}` on PATH"
         else:
-            how = f"cannot be started: `{command}`: {error.strerror}"
-        return PluginMissing(how, remedy=self._install())
+            message = f"cannot be started: `{command}`: {error.strerror}"
+        return PluginMissing(message, remedy=self._install())
 
     def _install(self) -> str:
         """Return how to install it: the kubeconfig's own words, as kubectl prints them."""
         hint = one_line(str(self.section.safe_get("installHint") or ""), limit=_MAX_TEXT)
-        how = f"its kubeconfig says: {hint}" if hint else _INSTALL.get(self.name, "")
-        if not how and self.name.startswith("kubectl "):
-            how = f"`kubectl krew install {self.name.removeprefix('kubectl ')}`"
-        how = how or f"install {self.name}, or correct `command` of the user in the kubeconfig"
+        hint_text = f"its kubeconfig says: {hint}" if hint else _INSTALL.get(self.name, "")
+        if not hint_text and self.name.startswith("kubectl "):
+            hint_text = f"`kubectl krew install {self.name.removeprefix('kubectl ')}`"
+        hint_text = (
+            hint_text or f"install {self.name}, or correct `command` of the user in the kubeconfig"
+        )
         return (
-            f"{how}; if your shell finds it, start this program (or the Jupyter server) from there:"
-            " its PATH may be another"
+            f"{hint_text}; if your shell finds it, start this program (or the Jupyter server) from"
+            " there: its PATH may be another"
         )
 
 
@@ -150,12 +152,12 @@ def within_limit(work: Callable[[], T]) -> T:
     return results[0]
 
 
-def _output(words: list[str], *, cwd: str | None, env: dict[str, str]) -> str:
+def _output(arguments: list[str], *, cwd: str | None, env: dict[str, str]) -> str:
     seconds = limit_s()
     # Files and not pipes: a process that the plug-in has started may keep a pipe open for ever.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
-            words,
+            arguments,
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -197,14 +199,14 @@ def _cluster_info(cluster: dict[str, Any]) -> dict[str, Any]:
     return cluster
 
 
-def _status(said: str, *, api_version: str) -> dict[str, Any]:
+def _status(output: str, *, api_version: str) -> dict[str, Any]:
     try:
-        answer = json.loads(said)
-        status, answered = answer["status"], answer["apiVersion"]
+        answer = json.loads(output)
+        status, version = answer["status"], answer["apiVersion"]
     except (ValueError, KeyError, TypeError) as error:
         raise PluginError(f"returned no ExecCredential ({type(error).__name__}: {error})") from None
-    if answered != api_version:
-        raise PluginError(f"answered in version {answered}; the kubeconfig names {api_version}")
+    if version != api_version:
+        raise PluginError(f"answered in version {version}; the kubeconfig names {api_version}")
     if not isinstance(status, dict):
         raise PluginError("returned neither a token nor a certificate")
     return status

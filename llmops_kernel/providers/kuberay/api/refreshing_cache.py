@@ -98,77 +98,77 @@ class RefreshingCache(Generic[T]):
 
         `until_s` is a time (monotonic) that limits the wait.
         """
-        kept, asking = self._begin(key, ask)
+        entry, asking = self._begin(key, ask)
         patience_s = self._patience_s if patience_s is None else patience_s
         stale_s = self._stale_s * self._rarity()
         if asking is not None:
             now_s = time.monotonic()
             # A slightly old answer is good enough for a caller that looks every second.
-            has_old = kept.known_s is not None and now_s - kept.known_s < stale_s
+            has_old = entry.known_s is not None and now_s - entry.known_s < stale_s
             patience_s = min(patience_s, _OLD_PATIENCE_S) if has_old else patience_s
             if until_s is not None:
                 patience_s = min(patience_s, max(0.0, until_s - now_s))
             asking.wait(patience_s)
         with self._lock:
-            known_s = kept.known_s
+            known_s = entry.known_s
             if known_s is None or time.monotonic() - known_s > stale_s + self._patience_s:
                 return None
-            return kept.value
+            return entry.value
 
     def known(self, key: Hashable) -> bool:
         """Return whether there is an answer, however old."""
         with self._lock:
-            kept = self._kept.get(key)
-            return kept is not None and kept.known_s is not None
+            entry = self._kept.get(key)
+            return entry is not None and entry.known_s is not None
 
     def forget(self, key: Hashable) -> None:
         with self._lock:
             self._kept.pop(key, None)
 
     def _begin(
-        self, key: Hashable, ask: Callable[[], T]
+        self, key: Hashable, fetch: Callable[[], T]
     ) -> tuple[_Entry[T], threading.Event | None]:
         now_s = time.monotonic()
         with self._lock:
             self._prune(now_s)
-            kept = self._kept.setdefault(key, _Entry())
-            kept.asked_s = now_s
+            entry = self._kept.setdefault(key, _Entry())
+            entry.asked_s = now_s
             refresh_after_s = max(
-                self._age_s(kept) * self._rarity(), min(_COST * kept.cost_s, _RAREST_S)
+                self._age_s(entry) * self._rarity(), min(_COST * entry.cost_s, _RAREST_S)
             )
-            if kept.known_s is not None and now_s - kept.known_s < refresh_after_s:
-                return kept, None
-            if kept.asking is not None:
-                return kept, kept.asking
-            done = kept.asking = threading.Event()
-        run_in_background(lambda: self._ask(kept, ask, done))
-        return kept, done
+            if entry.known_s is not None and now_s - entry.known_s < refresh_after_s:
+                return entry, None
+            if entry.asking is not None:
+                return entry, entry.asking
+            finished = entry.asking = threading.Event()
+        run_in_background(lambda: self._ask(entry, fetch, finished))
+        return entry, finished
 
-    def _age_s(self, kept: _Entry[T]) -> float:
-        if not kept.doubts:
+    def _age_s(self, entry: _Entry[T]) -> float:
+        if not entry.doubts:
             return self._refresh_after_s
-        return min(_DOUBTFUL_S * 2.0 ** (kept.doubts - 1), self._refresh_after_s)
+        return min(_DOUBTFUL_S * 2.0 ** (entry.doubts - 1), self._refresh_after_s)
 
     def _rarity(self) -> float:
         return max(1.0, len(self._kept) / _FEW)
 
-    def _ask(self, kept: _Entry[T], ask: Callable[[], T], done: threading.Event) -> None:
+    def _ask(self, entry: _Entry[T], fetch: Callable[[], T], finished: threading.Event) -> None:
         began_s = time.thread_time()
         try:
-            value = ask()
+            value = fetch()
             with self._lock:
-                kept.value, kept.known_s = value, time.monotonic()
-                kept.cost_s = time.thread_time() - began_s
+                entry.value, entry.known_s = value, time.monotonic()
+                entry.cost_s = time.thread_time() - began_s
                 # No more than that: 2 s * 2^15 is longer than any answer is kept.
-                kept.doubts = min(kept.doubts + 1, 16) if self._is_doubtful(value) else 0
+                entry.doubts = min(entry.doubts + 1, 16) if self._is_doubtful(value) else 0
         finally:
             with self._lock:
-                kept.asking = None
-            done.set()
+                entry.asking = None
+            finished.set()
 
     def _prune(self, now_s: float) -> None:
         if len(self._kept) > _FEW and now_s - self._pruned_s > 1.0:
             self._pruned_s = now_s
-            old = [key for key, kept in self._kept.items() if now_s - kept.asked_s > _KEPT_S]
+            old = [key for key, entry in self._kept.items() if now_s - entry.asked_s > _KEPT_S]
             for key in old:
                 del self._kept[key]

@@ -1,4 +1,4 @@
-"""What this user may do in a namespace, and which rule of rbac.yaml would allow the rest."""
+"""Rights of this user in a namespace, and the rule of rbac.yaml that would grant each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _reviews: RefreshingCache[dict[Right, bool]] = RefreshingCache(
     refresh_after_s=300.0,
     patience_s=_PATIENCE_S,
     stale_s=3600.0,
-    is_doubtful=lambda found: len(found) < len(ALL) or not all(found.values()),
+    is_doubtful=lambda granted: len(granted) < len(ALL) or not all(granted.values()),
 )
 
 
@@ -61,10 +61,10 @@ def missing(
     key = (kube.key, namespace)
     if patience_s is None:
         patience_s = _PATIENCE_S + _TRIPS * kube.round_trip.seconds
-    known = _reviews.get(
+    granted = _reviews.get(
         key, lambda: _review(kube, namespace), until_s=until_s, patience_s=patience_s
     )
-    return frozenset(right for right, is_given in (known or {}).items() if not is_given)
+    return frozenset(right for right, is_given in (granted or {}).items() if not is_given)
 
 
 def refusal(right: Right, namespace: str) -> str:
@@ -75,10 +75,12 @@ def refusal(right: Right, namespace: str) -> str:
     )
 
 
-def refusals(lacking: frozenset[Right], namespace: str) -> dict[ClusterAction, str]:
+def refusals(missing_rights: frozenset[Right], namespace: str) -> dict[ClusterAction, str]:
     """Return the actions that are not allowed, each with the reason."""
     return {
-        action: refusal(right, namespace) for action, right in NEEDED.items() if right in lacking
+        action: refusal(right, namespace)
+        for action, right in NEEDED.items()
+        if right in missing_rights
     }
 
 

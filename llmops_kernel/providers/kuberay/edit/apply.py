@@ -49,31 +49,31 @@ def is_changed(located: LocatedCluster, template: KubeRayTemplate) -> bool:
 def spec_differs(located: LocatedCluster, template: KubeRayTemplate) -> bool:
     """Return whether the template specifies something else than replicas. Raises KubeError."""
     live = located.kube.get(located.path)  # The cache keeps no managedFields: the field owners.
-    found = changes(live, _rendered(located, template).raycluster, base=_base(located))
+    spec_changes = changes(live, _rendered(located, template).raycluster, base=_base(located))
     # A cluster is scaled while it is used.
-    return any(change.group is None or change.path[2:] != ("replicas",) for change in found)
+    return any(change.group is None or change.path[2:] != ("replicas",) for change in spec_changes)
 
 
 def effect_of(located: LocatedCluster, template: KubeRayTemplate) -> EditEffect:
     """Return what applying the template would do. Raises KubeError, ConfigError."""
     manifest = _rendered(located, template)
     pods = pods_of_cluster(located)
-    found = effect_of_edit(
+    effect = effect_of_edit(
         located.kube.get(located.path),  # The cache keeps no managedFields: the field owners.
         manifest.raycluster,
         jobs=_jobs(located),
         pods=None if pods is None else _counted(pods),
         base=_base(located),
     )
-    return found.model_copy(update={"refusal": _refusal(located, found)})
+    return effect.model_copy(update={"refusal": _refusal(located, effect)})
 
 
 def _refusal(located: LocatedCluster, effect: EditEffect) -> str:
     if effect.kind is EditKind.REPLACE:
         return effect.sentence
     namespace = located.scope.namespace
-    lacking = rights.missing(located.kube, namespace, patience_s=rights.ANSWER_S)
-    return rights.refusal(rights.PATCH, namespace) if rights.PATCH in lacking else ""
+    missing_rights = rights.missing(located.kube, namespace, patience_s=rights.ANSWER_S)
+    return rights.refusal(rights.PATCH, namespace) if rights.PATCH in missing_rights else ""
 
 
 def apply(located: LocatedCluster, template: KubeRayTemplate, *, force: bool = False) -> None:
@@ -113,11 +113,11 @@ def _applied(located: LocatedCluster, manifest: Manifest, *, force: bool) -> Map
 
 
 def _rendered(located: LocatedCluster, template: KubeRayTemplate) -> Manifest:
-    lacks = features.lacking(located.kube)
-    if lacks is None:
+    missing = features.lacking(located.kube)
+    if missing is None:
         spec = located.raycluster["spec"]
-        lacks = frozenset(name for name in features.OPTIONAL if name not in spec)
-    return render(template, namespace=located.scope.namespace, lacks=lacks)
+        missing = frozenset(name for name in features.OPTIONAL if name not in spec)
+    return render(template, namespace=located.scope.namespace, missing_fields=missing)
 
 
 def _base(located: LocatedCluster) -> Raw | None:
@@ -139,10 +139,10 @@ def _body(located: LocatedCluster, manifest: Manifest) -> Raw:
     base = _base(located)
     if base is not None:
         body["spec"] = with_additions(body["spec"], now["spec"], base["spec"])
-    own = labels(located.raycluster, "metadata", "annotations")
+    annotations = labels(located.raycluster, "metadata", "annotations")
     for name in (names.CREATED_BY, names.CREATION, names.CHOSEN):
-        if name in own:
-            body["metadata"]["annotations"][name] = own[name]
+        if name in annotations:
+            body["metadata"]["annotations"][name] = annotations[name]
     _keep_elastic(body, located.raycluster)
     if status.is_elastic(now):
         _gate_new_groups(body, now)
@@ -159,9 +159,9 @@ def _gate_new_groups(body: Raw, live: Mapping[str, Any]) -> None:
     """Put Kueue's gate on groups that come: its webhook writes it at the creation only, and refuses
     a change of an elastic job without it.
     """
-    there = {text(group, "groupName") for group in worker_groups(live)}
+    live_groups = {text(group, "groupName") for group in worker_groups(live)}
     for group in body["spec"]["workerGroupSpecs"]:
-        if group["groupName"] not in there:
+        if group["groupName"] not in live_groups:
             gates = group["template"]["spec"].setdefault("schedulingGates", [])
             if not any(gate.get("name") == names.ELASTIC_GATE for gate in gates):
                 gates.append({"name": names.ELASTIC_GATE})
@@ -188,16 +188,16 @@ def _take_back(located: LocatedCluster) -> None:
 
 def _taken_back(live: Raw) -> Raw:
     entries = (live["metadata"].get("managedFields")) or []
-    ours = [entry for entry in entries if _is_our_update(entry)]
-    if not ours:
+    own_entries = [entry for entry in entries if _is_our_update(entry)]
+    if not own_entries:
         return {}
     applied = [entry for entry in entries if _is_our_apply(entry)]
     fields: Raw = {}
-    for entry in (*ours, *applied):
+    for entry in (*own_entries, *applied):
         fields = _union(fields, entry.get("fieldsV1") or {})
-    kept = [entry for entry in entries if entry not in ours and entry not in applied]
-    kept.append({**ours[-1], "operation": "Apply", "fieldsV1": fields})
-    return {"metadata": {"managedFields": kept}}
+    remaining = [entry for entry in entries if entry not in own_entries and entry not in applied]
+    remaining.append({**own_entries[-1], "operation": "Apply", "fieldsV1": fields})
+    return {"metadata": {"managedFields": remaining}}
 
 
 def _is_our_update(entry: Mapping[str, Any]) -> bool:
@@ -212,9 +212,9 @@ def _is_ours(entry: Mapping[str, Any]) -> bool:
     return entry.get("manager") == FIELD_MANAGER and not entry.get("subresource")
 
 
-def _union(one: Raw, other: Mapping[str, Any]) -> Raw:
-    merged = dict(one)
-    for name, fields in other.items():
+def _union(first: Raw, second: Mapping[str, Any]) -> Raw:
+    merged = dict(first)
+    for name, fields in second.items():
         merged[name] = _union(merged.get(name) or {}, fields or {})
     return merged
 
@@ -227,21 +227,21 @@ def _is_harmless(error: KubeError, located: LocatedCluster) -> bool:
     """
     if error.reason != "Conflict":
         return False
-    others = [
-        (field, what)
-        for field, what in error.causes or [("", "")]
-        if f'"{FIELD_MANAGER}"' not in what
+    foreign = [
+        (field, cause)
+        for field, cause in error.causes or [("", "")]
+        if f'"{FIELD_MANAGER}"' not in cause
     ]
-    if not others:
+    if not foreign:
         return True
     base = _base(located)
-    if base is None or not all(_is_list(field) for field, _ in others):
+    if base is None or not all(_is_list(field) for field, _ in foreign):
         return False
-    by_kueue = all(_KUEUE in what for _, what in others)
+    by_kueue = all(_KUEUE in cause for _, cause in foreign)
     if not by_kueue and not status.is_autoscaled(base):
         return False
     live = located.kube.get(located.path)
-    if any(f'"{manager}"' in what for manager in appliers(live) for _, what in others):
+    if any(f'"{manager}"' in cause for manager in appliers(live) for _, cause in foreign):
         return False
     lists = list_changes(live, base)
     # Our `scale` changes replicas, and then Kueue becomes the owner of the list.
@@ -263,13 +263,13 @@ def _jobs(located: LocatedCluster) -> list[str] | None:
 def _counted(pods: list[dict[str, Any]]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for pod in pods:
-        own = labels(pod, "metadata", "labels")
-        is_head = own.get(names.RAY_NODE_TYPE_LABEL) == "head"
-        counts["head" if is_head else own.get(names.RAY_GROUP_LABEL, "")] += 1
+        pod_labels = labels(pod, "metadata", "labels")
+        is_head = pod_labels.get(names.RAY_NODE_TYPE_LABEL) == "head"
+        counts["head" if is_head else pod_labels.get(names.RAY_GROUP_LABEL, "")] += 1
     return dict(counts)
 
 
-# --- additions ---
+# --- Additions of others ---
 # What others added to a RayCluster in lists that an apply replaces: it is sent back with ours.
 #
 # Kueue writes labels, annotations, node selectors, tolerations and a scheduling gate into the pod
@@ -292,32 +292,40 @@ def _map(new: Any, live: Any, base: Any, *, whole: bool) -> Raw:
     merged = {key: _value(key, new[key], live, base, whole=whole) for key in new}
     if whole:
         # `scaleStrategy` is left out, as the autoscaler removes its orders itself.
-        theirs = [key for key in live if key not in new and key not in base]
-        merged |= {key: copy.deepcopy(live[key]) for key in theirs if key not in NOT_OURS}
+        foreign_keys = [key for key in live if key not in new and key not in base]
+        merged |= {key: copy.deepcopy(live[key]) for key in foreign_keys if key not in NOT_OURS}
     return merged
 
 
-def _value(key: str, wanted: Any, live: Any, base: Any, *, whole: bool) -> Any:
-    had, was = live.get(key, ABSENT), base.get(key, ABSENT)
-    if isinstance(wanted, Mapping) and isinstance(had, Mapping):
-        return _map(wanted, had, was if isinstance(was, Mapping) else {}, whole=whole)
-    if key in KEYS and isinstance(wanted, list) and isinstance(had, list):
-        ours = was if isinstance(was, list) else []
-        return _list(wanted, had, ours, by=KEYS[key], whole=whole or key in ATOMIC)
-    return copy.deepcopy(with_others(key, had, wanted, was))
+def _value(key: str, rendered: Any, live: Any, base: Any, *, whole: bool) -> Any:
+    current, previous = live.get(key, ABSENT), base.get(key, ABSENT)
+    if isinstance(rendered, Mapping) and isinstance(current, Mapping):
+        return _map(
+            rendered, current, previous if isinstance(previous, Mapping) else {}, whole=whole
+        )
+    if key in KEYS and isinstance(rendered, list) and isinstance(current, list):
+        previous_items = previous if isinstance(previous, list) else []
+        return _list(rendered, current, previous_items, by=KEYS[key], whole=whole or key in ATOMIC)
+    return copy.deepcopy(with_others(key, current, rendered, previous))
 
 
-def _list(wanted: list[Any], had: list[Any], ours: list[Any], *, by: str, whole: bool) -> list[Any]:
-    old, was = _by_name(had, by), _by_name(ours, by)
+def _list(
+    rendered: list[Any], current: list[Any], previous: list[Any], *, by: str, whole: bool
+) -> list[Any]:
+    current_by_name, previous_by_name = _by_name(current, by), _by_name(previous, by)
     merged = [
-        _map(item, old[name], was.get(name, {}), whole=whole)
-        if (name := str(item.get(by))) in old
+        _map(item, current_by_name[name], previous_by_name.get(name, {}), whole=whole)
+        if (name := str(item.get(by))) in current_by_name
         else copy.deepcopy(item)
-        for item in wanted
+        for item in rendered
     ]
     if whole:
-        kept = [name for name in old if name not in was and name not in _by_name(wanted, by)]
-        merged += [copy.deepcopy(old[name]) for name in kept]
+        remaining = [
+            name
+            for name in current_by_name
+            if name not in previous_by_name and name not in _by_name(rendered, by)
+        ]
+        merged += [copy.deepcopy(current_by_name[name]) for name in remaining]
     return merged
 
 

@@ -1,4 +1,4 @@
-"""What `up` says about a RayCluster that is there already, and when it refuses to use it.
+"""Messages of `up` about a RayCluster that exists already, and refusals to use it.
 
 `kubectl create` refuses an existing object and `kubectl apply` changes it; `up` does neither. A
 team that shares a template attaches with it; a cluster of that name that somebody else made from
@@ -41,7 +41,7 @@ def note_of(located: LocatedCluster, template: KubeRayTemplate, *, home: Path) -
         )
     return _sentences(
         f"RayCluster {located.own_name} in {located.scope} is shared: {_maker(located)}",
-        _perhaps_own(located),
+        _recovery_hint(located),
         _unlike(located, template) if differs else "",
     )
 
@@ -60,7 +60,7 @@ def _maker(located: LocatedCluster) -> str:
     return "it was not created by llmops"
 
 
-def _perhaps_own(located: LocatedCluster) -> str:
+def _recovery_hint(located: LocatedCluster) -> str:
     """Return how a user with a new home folder gets back a cluster of the earlier one."""
     if status.annotation(located.raycluster, names.CREATED_BY) != who():
         return ""
@@ -68,7 +68,7 @@ def _perhaps_own(located: LocatedCluster) -> str:
 
 
 def _claim(located: LocatedCluster) -> str:
-    """Only the user can say so: the annotation proves nothing, and Kubernetes keeps no creator."""
+    """Return how to record an owner: the annotation proves nothing, Kubernetes keeps no creator."""
     return f"`llmops cluster guard {located.own_name}` records that it is yours"
 
 

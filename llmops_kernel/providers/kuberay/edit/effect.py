@@ -77,20 +77,22 @@ class _Edit:
         self.conflicts = Conflicts(live, rendered, base=base)
 
     def effect(self) -> EditEffect:
-        found = self._effect()
-        if found.kind in (EditKind.NOTHING, EditKind.REPLACE):
-            return found
+        result = self._effect()
+        if result.kind in (EditKind.NOTHING, EditKind.REPLACE):
+            return result
         conflict = self.conflicts.sentence(self.spec, tuple(self.labels))
-        return found.model_copy(update={"conflict": conflict})
+        return result.model_copy(update={"conflict": conflict})
 
     def _effect(self) -> EditEffect:
         if reason := self._new_name():
-            return self._made(EditKind.REPLACE, reason)
-        if refused := [change for change in self.spec if _is_immutable(change)]:
-            fields = " and ".join(".".join(change.path) for change in refused)
-            return self._made(EditKind.REPLACE, f"{fields} cannot be changed")
+            return self._new_cluster_effect(EditKind.REPLACE, reason)
+        if immutable := [change for change in self.spec if _is_immutable(change)]:
+            fields = " and ".join(".".join(change.path) for change in immutable)
+            return self._new_cluster_effect(EditKind.REPLACE, f"{fields} cannot be changed")
         if self.labels.get(names.QUEUE_PRIORITY_LABEL, ("", ""))[1] == _NONE:
-            return self._made(EditKind.REPLACE, "Kueue refuses to remove queue_priority")
+            return self._new_cluster_effect(
+                EditKind.REPLACE, "Kueue refuses to remove queue_priority"
+            )
         if not self.spec and not self.labels:
             return EditEffect(
                 kind=EditKind.NOTHING,
@@ -99,8 +101,8 @@ class _Edit:
         if _is_asleep(self.live, self.counts):
             text = "nothing restarts: the cluster has no pods, new ones follow the template"
             return EditEffect(kind=EditKind.LIVE, sentence=text, lines=self._lines())
-        if why := self._restart_reason():
-            return self._made(EditKind.RESTART, why)
+        if restart_reason := self._restart_reason():
+            return self._new_cluster_effect(EditKind.RESTART, restart_reason)
         if stale := self._stale():
             return self._new_pods(stale)
         return self._live()
@@ -124,8 +126,8 @@ class _Edit:
                 "Kueue resizes the worker groups that an elastic cluster has; for another group it"
                 " admits the whole cluster again, without pods meanwhile"
             )
-        held = is_replaced_when_resized(self.live)
-        if held and any(_is_counted_by_kueue(change) for change in self.spec):
+        is_replaced = is_replaced_when_resized(self.live)
+        if is_replaced and any(_is_counted_by_kueue(change) for change in self.spec):
             return "Kueue must admit the changed pods again and suspends the cluster for that"
         strategy = _strategy(self.rendered)
         if strategy != "Recreate":
@@ -143,7 +145,7 @@ class _Edit:
     def _changes_slices(self) -> bool:
         """Return whether a worker group comes or goes: Kueue's slices change counts only."""
         is_queued = names.QUEUE_LABEL in _labels(self.live) and is_elastic(dict(self.live))
-        return is_queued and any(_comes(one) or _is_terminating(one) for one in self.spec)
+        return is_queued and any(_comes(change) or _is_terminating(change) for change in self.spec)
 
     def _stale(self) -> list[Change]:
         """Return the changes that running pods do not get."""
@@ -179,20 +181,20 @@ class _Edit:
     def _live(self) -> EditEffect:
         lost = self._lost_pods()
         first = [short(change) for change in self.spec[:2]] or self._label_lines()[:2]
-        more = len(self.spec) - len(first)
-        text = "; ".join(first) + (f" and {more} more" if more > 0 else "")
+        num_more = len(self.spec) - len(first)
+        text = "; ".join(first) + (f" and {num_more} more" if num_more > 0 else "")
         ends = f"nothing restarts: {text}" if not lost else f"{' and '.join(lost)} end: {text}"
-        left = self._left_behind()
+        left_behind = self._left_behind()
         return EditEffect(
             kind=EditKind.LIVE,
-            sentence="; ".join([ends, *left]),
+            sentence="; ".join([ends, *left_behind]),
             lines=self._lines(),
             stops=lost,
-            safe_way=self._way_down(lost, left),
+            safe_way=self._way_down(lost, left_behind),
         )
 
-    def _way_down(self, lost: Sequence[str], left: Sequence[str]) -> str:
-        if left:
+    def _way_down(self, lost: Sequence[str], left_behind: Sequence[str]) -> str:
+        if left_behind:
             return "set `replicas: 0, max_replicas: 0` for the group and apply that first"
         return f"{_WAIT}: deleting a pod ends the work on it" if lost else ""
 
@@ -201,22 +203,24 @@ class _Edit:
 
         KubeRay forgets such a group, and its pods keep running (kuberay#1739).
         """
-        gone = [c.path[1] for c in self.spec if _is_terminating(c) and self.counts.get(c.path[1])]
+        removed_groups = [
+            c.path[1] for c in self.spec if _is_terminating(c) and self.counts.get(c.path[1])
+        ]
         return [
             f"{listed_pods(self.counts[name], verb='of')} group {name} remain, because KubeRay"
             f" does not delete the pods of a removed group"
-            for name in gone
+            for name in removed_groups
         ]
 
     def _lost_pods(self) -> tuple[str, ...]:
-        found = []
+        lost_pods = []
         resized = [c.group for c in self.spec if c.group and c.path[2:] in _SIZES]
         expected = self._expected_pods()
         for group in dict.fromkeys(resized):
-            over = self.counts.get(group, 0) - expected.get(group, 0)
-            if over > 0:
-                found.append(f"{over} pod{'s' * (over > 1)} of group {group}")
-        return tuple(found)
+            surplus = self.counts.get(group, 0) - expected.get(group, 0)
+            if surplus > 0:
+                lost_pods.append(f"{surplus} pod{'s' * (surplus > 1)} of group {group}")
+        return tuple(lost_pods)
 
     def _expected_pods(self) -> dict[str, int]:
         """Return the pods of each group after the apply, which keeps the autoscaler's replicas."""
@@ -229,14 +233,14 @@ class _Edit:
             if (name := text(group, "groupName"))
         }
 
-    def _made(self, kind: EditKind, why: str) -> EditEffect:
+    def _new_cluster_effect(self, kind: EditKind, reason: str) -> EditEffect:
         pods, jobs = self._running()
         lost = "the head" + (f", {pods}" if pods else "") + f" and {jobs}"
         verb = "deletes" if kind is EditKind.RESTART else "not possible on this cluster"
         if kind is EditKind.RESTART:
-            sentence = f"{verb} {lost}: {why}"
+            sentence = f"{verb} {lost}: {reason}"
         else:
-            sentence = f"{verb}: {why}; a new cluster would end {lost}"
+            sentence = f"{verb}: {reason}; a new cluster would end {lost}"
         safe = _SUSPEND if kind is EditKind.RESTART else (
             "stop the runs (each saves a checkpoint), `llmops delete`, `llmops up`, retry the runs"
         )  # fmt: skip
@@ -257,8 +261,8 @@ class _Edit:
         if not self.jobs:
             return pods, "no running job"
         count = len(self.jobs)
-        shown = ", ".join(self.jobs[:3]) + (", ..." if count > 3 else "")
-        return pods, f"{count} running job{'s' * (count > 1)} ({shown})"
+        listing = ", ".join(self.jobs[:3]) + (", ..." if count > 3 else "")
+        return pods, f"{count} running job{'s' * (count > 1)} ({listing})"
 
     def _lines(self) -> tuple[str, ...]:
         spec = (short(change) + self.conflicts.note(change) for change in self.spec)
@@ -286,12 +290,12 @@ def _labels(obj: Raw) -> dict[str, str]:
 def _label_changes(live: Raw, rendered: Raw) -> dict[str, tuple[str, str]]:
     """Return changed labels of the RayCluster, and what the template sets in annotations."""
     old, new = _labels(live), _labels(rendered)
-    found = {
+    result = {
         key: (old.get(key, _NONE), value) for key, value in new.items() if old.get(key) != value
     }
     for key in (names.QUEUE_LABEL, names.QUEUE_PRIORITY_LABEL):
         if key in old and key not in new:
-            found[key] = (old[key], _NONE)
+            result[key] = (old[key], _NONE)
     notes = {
         o: (x.get("metadata") or {}).get("annotations") or {}
         for o, x in (("old", live), ("new", rendered))
@@ -299,8 +303,8 @@ def _label_changes(live: Raw, rendered: Raw) -> dict[str, tuple[str, str]]:
     for key in (names.IDLE, names.ACCESS):
         before, after = notes["old"].get(key), notes["new"].get(key)
         if names.TEMPLATE in notes["old"] and before != after:
-            found[key] = (before or _NONE, after or _NONE)
-    return found
+            result[key] = (before or _NONE, after or _NONE)
+    return result
 
 
 def _strategy(obj: Raw) -> str:
@@ -308,8 +312,8 @@ def _strategy(obj: Raw) -> str:
 
 
 def _is_immutable(change: Change) -> bool:
-    both = change.old is not ABSENT and change.new is not ABSENT
-    return both and any(change.path == path for path in _IMMUTABLE)
+    is_update = change.old is not ABSENT and change.new is not ABSENT
+    return is_update and any(change.path == path for path in _IMMUTABLE)
 
 
 def _comes(change: Change) -> bool:
@@ -352,7 +356,7 @@ def _groups(touched: Mapping[Any, Any] | Sequence[Any]) -> str:
     return f"group{'s' * (len(names_of) > 1)} {', '.join(map(str, names_of))}"
 
 
-# --- Words for changes of a RayCluster: readable names of the fields, and short values ---
+# --- Readable names of fields and short values, for changes of a RayCluster ---
 
 
 _LONGEST: Final = 60
@@ -384,10 +388,10 @@ _CALLED: Final = {
 def short(change: Change) -> str:
     """Return a line such as `group h100: replicas 2 -> 4`."""
     if change.group is not None:
-        where = f"group {change.group}"
+        group = f"group {change.group}"
         if len(change.path) == 2:
-            return f"{where} is new" if change.old is ABSENT else f"{where} is removed"
-        return f"{where}: {_field(change.path[2:])} {_step(change)}"
+            return f"{group} is new" if change.old is ABSENT else f"{group} is removed"
+        return f"{group}: {_field(change.path[2:])} {_step(change)}"
     if change.path[0] == "headGroupSpec":
         return f"head: {_field(change.path[1:])} {_step(change)}"
     return f"{_field(change.path)} {_step(change)}"
@@ -395,10 +399,10 @@ def short(change: Change) -> str:
 
 def described(fields: Sequence[Change]) -> str:
     """Return a phrase such as `the new image and environment`."""
-    words = list(dict.fromkeys(_called(_inner(change)) for change in fields))
-    shown = words[:3] + (["more"] if len(words) > 3 else [])
+    labels = list(dict.fromkeys(_called(_inner(change)) for change in fields))
+    listing = labels[:3] + (["more"] if len(labels) > 3 else [])
     return "the new " + (
-        ", ".join(shown[:-1]) + f" and {shown[-1]}" if len(shown) > 1 else shown[0]
+        ", ".join(listing[:-1]) + f" and {listing[-1]}" if len(listing) > 1 else listing[0]
     )
 
 
@@ -414,8 +418,8 @@ def _inner(change: Change) -> tuple[str, ...]:
 
 
 def _called(path: tuple[str, ...]) -> str:
-    known = [_CALLED[part] for part in reversed(path) if part in _CALLED]
-    return known[0] if known else path[-1]
+    labels = [_CALLED[part] for part in reversed(path) if part in _CALLED]
+    return labels[0] if labels else path[-1]
 
 
 def _field(path: tuple[str, ...]) -> str:

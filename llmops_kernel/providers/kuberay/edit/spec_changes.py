@@ -1,4 +1,4 @@
-"""What an apply would change in a RayCluster: compares the live object with a new rendering."""
+"""Changes that an apply would make in a RayCluster: the live object against a new rendering."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Change:
 
     @property
     def group(self) -> str | None:
-        """The worker group that the change is about."""
+        """Return the worker group that the change is about."""
         inside = len(self.path) > 1 and self.path[0] == "workerGroupSpecs"
         return self.path[1] if inside else None
 
     @property
     def field(self) -> str:
-        """The path of the field within the group or the head."""
+        """Return the path of the field within the group or the head."""
         return ".".join(self.path[2:] if self.group else self.path)
 
 
@@ -72,8 +72,8 @@ def changes(
     """
     old = UNKNOWN if base is None else base.get("spec") or {}
     sides = _Sides(owned=_owned(live), base=old)
-    found = _below(live.get("spec") or {}, rendered.get("spec") or {}, path=(), sides=sides)
-    return [change for change in found if not _is_carried(change, rendered)]
+    candidates = _below(live.get("spec") or {}, rendered.get("spec") or {}, path=(), sides=sides)
+    return [change for change in candidates if not _is_carried(change, rendered)]
 
 
 def _is_carried(change: Change, rendered: Mapping[str, Any]) -> bool:
@@ -85,12 +85,12 @@ def _is_carried(change: Change, rendered: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Sides:
-    """Whose a part of the live object is."""
+    """Owner of a part of the live object."""
 
     owned: Any
     """Our part of `managedFields` there."""
     base: Any
-    """What we rendered there; UNKNOWN, or ABSENT if nothing."""
+    """Our last rendering of it; UNKNOWN, or ABSENT if nothing."""
     whole: bool = False
     """It is in a list that an apply replaces as a whole."""
 
@@ -120,30 +120,30 @@ def _below(
     for key in [*new, *(key for key in live if key not in new)]:
         if key in NOT_OURS and key not in new:
             continue
-        had, wanted = live.get(key, ABSENT), new.get(key, ABSENT)
+        current, rendered = live.get(key, ABSENT), new.get(key, ABSENT)
         inner = sides.below(key)
-        if wanted is not ABSENT:
-            yield from _one((*path, key), had, wanted, sides=inner)
-        elif inner.is_ours and had != _DEFAULTS.get(key, ABSENT) and had != {}:
-            yield Change((*path, key), had, ABSENT)
+        if rendered is not ABSENT:
+            yield from _field_changes((*path, key), current, rendered, sides=inner)
+        elif inner.is_ours and current != _DEFAULTS.get(key, ABSENT) and current != {}:
+            yield Change((*path, key), current, ABSENT)
 
 
-def _one(path: Path, had: Any, wanted: Any, *, sides: _Sides) -> Iterator[Change]:
+def _field_changes(path: Path, current: Any, rendered: Any, *, sides: _Sides) -> Iterator[Change]:
     key = path[-1]
-    if isinstance(wanted, Mapping) and isinstance(had, Mapping):
-        yield from _below(had, wanted, path=path, sides=sides)
-    elif key in KEYS and isinstance(wanted, Sequence) and isinstance(had, Sequence):
+    if isinstance(rendered, Mapping) and isinstance(current, Mapping):
+        yield from _below(current, rendered, path=path, sides=sides)
+    elif key in KEYS and isinstance(rendered, Sequence) and isinstance(current, Sequence):
         whole = sides.whole or key in ATOMIC
-        yield from _items(path, had, wanted, sides=replace(sides, whole=whole))
-    elif not _same(path, had, with_others(key, had, wanted, sides.base)):
-        yield Change(path, had, wanted)
+        yield from _items(path, current, rendered, sides=replace(sides, whole=whole))
+    elif not _is_same(path, current, with_others(key, current, rendered, sides.base)):
+        yield Change(path, current, rendered)
 
 
 def _items(
-    path: Path, had: Sequence[Any], wanted: Sequence[Any], *, sides: _Sides
+    path: Path, current: Sequence[Any], rendered: Sequence[Any], *, sides: _Sides
 ) -> Iterator[Change]:
     by = KEYS[path[-1]]
-    old, new = _by_name(had, by), _by_name(wanted, by)
+    old, new = _by_name(current, by), _by_name(rendered, by)
     for name in [*new, *(name for name in old if name not in new)]:
         inner = sides.item(by, name)
         if name not in new:
@@ -161,27 +161,34 @@ def _by_name(items: Any, by: str) -> dict[str, Any]:
     return {str(item.get(by)): item for item in items if isinstance(item, Mapping)}
 
 
-def with_others(key: str, had: Any, wanted: Any, base: Any) -> Any:
+def with_others(key: str, current: Any, rendered: Any, base: Any) -> Any:
     """Return a list of ours together with the items that others have added to it.
 
     Their order is that of the live list if it has the same items: an order has no meaning here.
     """
-    if key not in SETS or base is UNKNOWN or not isinstance(had, list):
-        return wanted
-    ours = base if isinstance(base, list) else []
-    both = [*wanted, *(item for item in had if item not in ours and item not in wanted)]
-    return had if len(both) == len(had) and all(item in had for item in both) else both
+    if key not in SETS or base is UNKNOWN or not isinstance(current, list):
+        return rendered
+    applied = base if isinstance(base, list) else []
+    merged = [
+        *rendered,
+        *(item for item in current if item not in applied and item not in rendered),
+    ]
+    return (
+        current
+        if len(merged) == len(current) and all(item in current for item in merged)
+        else merged
+    )
 
 
-def _same(path: Path, had: Any, wanted: Any) -> bool:
-    if had is ABSENT:
-        return bool(wanted == _DEFAULTS.get(path[-1], ABSENT)) or wanted in ({}, [])
-    if had == wanted:
+def _is_same(path: Path, current: Any, rendered: Any) -> bool:
+    if current is ABSENT:
+        return bool(rendered == _DEFAULTS.get(path[-1], ABSENT)) or rendered in ({}, [])
+    if current == rendered:
         return True
     if _QUANTITIES.isdisjoint(path):
         return False
     try:
-        return amount(had) == amount(wanted)
+        return amount(current) == amount(rendered)
     except ValueError:
         return False
 
@@ -196,9 +203,9 @@ def _owned(live: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(one)
-    for name, below in other.items():
+def _union(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(first)
+    for name, below in second.items():
         merged[name] = _union(merged.get(name) or {}, below or {})
     return merged
 
@@ -212,13 +219,13 @@ def _item_owned(owned: Any, by: str, name: str) -> Any:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-# --- conflicts ---
+# --- Conflicts with other field managers ---
 # Says which other field managers own what an apply would change, before it is refused for that.
 
 
@@ -237,29 +244,29 @@ class Conflicts:
 
     def note(self, change: Change) -> str:
         """Return ` (owned by argocd-controller)`, or nothing."""
-        found = self._owners(change)
-        return f" (owned by {' and '.join(found)})" if found else ""
+        managers = self._owners(change)
+        return f" (owned by {' and '.join(managers)})" if managers else ""
 
     def sentence(self, spec: Sequence[Change], labels: Sequence[str]) -> str:
         """Return what the owners mean for an apply of these changes; empty if there are none."""
-        found = [owner for change in spec for owner in self._owners(change)]
-        found += self._of_metadata(labels)
-        managers = tuple(dict.fromkeys(found))
+        managers_found = [owner for change in spec for owner in self._owners(change)]
+        managers_found += self._of_metadata(labels)
+        managers = tuple(dict.fromkeys(managers_found))
         if not managers:
             return ""
-        again = [manager for manager in managers if manager in self._appliers]
+        reapplying = [manager for manager in managers if manager in self._appliers]
         return (
             f"{' and '.join(managers)} own{'s' * (len(managers) == 1)} fields that this changes:"
             " `llmops cluster apply` refuses without `--force` (`force=True`)"
-            + (f"; {_again(again)}" if again else "")
+            + (f"; {_reapply_note(reapplying)}" if reapplying else "")
         )
 
     def _owners(self, change: Change) -> tuple[str, ...]:
-        found = owners(self._live, ("spec", *change.path))
+        managers = owners(self._live, ("spec", *change.path))
         if self._is_lent and is_of_list(change):
             # The autoscaler owns the list for its replicas, which are kept.
-            return tuple(owner for owner in found if owner in self._appliers)
-        return found
+            return tuple(owner for owner in managers if owner in self._appliers)
+        return managers
 
     def _of_metadata(self, labels: Sequence[str]) -> list[str]:
         keys = {*labels, names.TEMPLATE}
@@ -272,7 +279,7 @@ class Conflicts:
         ]
 
 
-def _again(managers: Sequence[str]) -> str:
+def _reapply_note(managers: Sequence[str]) -> str:
     """Return that GitOps managers and pipelines set their values again."""
     verbs = "applies its manifest" if len(managers) == 1 else "apply their manifests"
     return f"{' and '.join(managers)} {verbs} again and may undo it: change it there as well"

@@ -1,4 +1,4 @@
-"""Whether all pods of a RayCluster fit: on nodes, in a queue, in a namespace's quota."""
+"""Fit of all pods of a RayCluster: on nodes, in a queue, in a namespace's quota."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ZERO = Decimal(0)
 
 
 class Fit(IntEnum):
-    """How well a cluster fits; smaller is better."""
+    """Grade of how well a cluster fits; smaller is better."""
 
     NOW = 0
     UNKNOWN = 1
@@ -41,7 +41,7 @@ class Verdict:
     """The result for one namespace, or for one thing that limits it."""
 
     fit: Fit
-    why: str = ""
+    reason: str = ""
     """A readable reason; empty when nothing limits."""
 
 
@@ -53,36 +53,41 @@ class PodSet:
     """`head`, or the name of the worker group."""
     count: int
     spec: Obj
-    asks: Amounts = field(default_factory=dict)
+    requests: Amounts = field(default_factory=dict)
     """Requests of one pod."""
 
 
 def podsets_of(raycluster: Obj) -> tuple[PodSet, ...]:
     """Return the pods that the operator creates at the start, the head first."""
     head = fields(raycluster, "spec", "headGroupSpec", "template", "spec")
-    found = [PodSet("head", 1, head, requests_of(head))]
+    podsets = [PodSet("head", 1, head, requests_of(head))]
     for group in worker_groups(raycluster):
         count = expected_pods(group)
         spec = fields(group, "template", "spec")
         if count > 0:
-            found.append(PodSet(text(group, "groupName"), count, spec, requests_of(spec)))
-    return tuple(found)
+            podsets.append(PodSet(text(group, "groupName"), count, spec, requests_of(spec)))
+    return tuple(podsets)
 
 
 def total(podsets: Iterable[PodSet]) -> dict[str, Decimal]:
     """Return the requests of all pods together."""
-    found: dict[str, Decimal] = {}
+    sums: dict[str, Decimal] = {}
     for podset in podsets:
-        for name, value in podset.asks.items():
-            found[name] = found.get(name, _ZERO) + value * podset.count
-    return found
+        for name, value in podset.requests.items():
+            sums[name] = sums.get(name, _ZERO) + value * podset.count
+    return sums
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict that limits most, with the reasons of all that are as bad."""
-    found = list(verdicts)
-    fit = max((one.fit for one in found), default=Fit.NOW)
-    return Verdict(fit, "; ".join(one.why for one in found if one.fit == fit and one.why))
+    all_verdicts = list(verdicts)
+    fit = max((verdict.fit for verdict in all_verdicts), default=Fit.NOW)
+    return Verdict(
+        fit,
+        "; ".join(
+            verdict.reason for verdict in all_verdicts if verdict.fit == fit and verdict.reason
+        ),
+    )
 
 
 # Nodes
@@ -101,20 +106,20 @@ def nodes_verdict(
         short_of = _unplaced(podsets, [_emptied(node) for node in nodes])
         if not short_of:
             return Verdict(Fit.UNKNOWN, "no permission to list the pods on its nodes")
-        return _not_there(short_of, nodes, can_grow=can_grow)
+        return _unplaced_verdict(short_of, nodes, can_grow=can_grow)
     short_of = _unplaced(podsets, nodes)
     if not short_of:
         return Verdict(Fit.NOW)
     never = _unplaced(podsets, [_emptied(node) for node in nodes])
     if never:
-        return _not_there(never, nodes, can_grow=can_grow)
+        return _unplaced_verdict(never, nodes, can_grow=can_grow)
     reported = _short(short_of)
     if can_grow:
         return Verdict(Fit.UNKNOWN, f"no free capacity for {reported} now, but nodes may be added")
     return Verdict(Fit.LATER, f"no free capacity for {reported} now")
 
 
-def _not_there(
+def _unplaced_verdict(
     missing: Mapping[str, int], nodes: Sequence[Node], *, can_grow: bool | None
 ) -> Verdict:
     line = f"its {len(nodes)} node{'' if len(nodes) == 1 else 's'} cannot hold {_short(missing)}"
@@ -137,19 +142,21 @@ def _unplaced(podsets: Sequence[PodSet], nodes: Sequence[Node]) -> dict[str, int
     The largest pods are placed first, each where it fits best. This is no search over all
     placements: it may miss a packing that the scheduler finds by luck.
     """
-    left = {node.name: node for node in nodes}
+    nodes_left = {node.name: node for node in nodes}
     missing: dict[str, int] = {}
     for podset in sorted(podsets, key=_size, reverse=True):
         count = podset.count
-        most = 1 if _one_per_node(podset.spec) else count
+        max_per_node = 1 if _one_per_node(podset.spec) else count
         # Identical pods fill the tightest node first, which then stays the tightest.
-        for name in sorted(left, key=lambda one: _spare(left[one])):
-            if not left[name].fits(podset.asks) or why_not(podset.spec, left[name].obj):
+        for name in sorted(nodes_left, key=lambda node_name: _spare(nodes_left[node_name])):
+            if not nodes_left[name].fits(podset.requests) or why_not(
+                podset.spec, nodes_left[name].obj
+            ):
                 continue
-            for _ in range(min(count, most)):
-                if not left[name].fits(podset.asks):
+            for _ in range(min(count, max_per_node)):
+                if not nodes_left[name].fits(podset.requests):
                     break
-                left[name] = left[name].minus(podset.asks)
+                nodes_left[name] = nodes_left[name].minus(podset.requests)
                 count -= 1
             if not count:
                 break
@@ -159,8 +166,8 @@ def _unplaced(podsets: Sequence[PodSet], nodes: Sequence[Node]) -> dict[str, int
 
 
 def _size(podset: PodSet) -> tuple[Decimal, Decimal]:
-    devices = sum((v for name, v in podset.asks.items() if "/" in name), _ZERO)
-    return devices, podset.asks.get("cpu", _ZERO)
+    devices = sum((v for name, v in podset.requests.items() if "/" in name), _ZERO)
+    return devices, podset.requests.get("cpu", _ZERO)
 
 
 def _spare(node: Node) -> tuple[Decimal, Decimal]:
@@ -183,8 +190,8 @@ def _emptied(node: Node) -> Node:
 
 def free_text(podsets: Sequence[PodSet], nodes: Sequence[Node] | None) -> str:
     """Return `24 of 32 nvidia.com/gpu are free` for the requested accelerator, else for CPUs."""
-    asked = total(podsets)
-    name = min(asked, key=lambda key: ("/" not in key, key != "cpu"), default="")
+    requested = total(podsets)
+    name = min(requested, key=lambda key: ("/" not in key, key != "cpu"), default="")
     if not name or nodes is None or any(node.free is None for node in nodes):
         return ""
     free = sum((max(_ZERO, (node.free or {}).get(name, _ZERO)) for node in nodes), _ZERO)
@@ -207,37 +214,37 @@ def queue_verdict(
     """
     if local_queues is None:
         return Verdict(Fit.UNKNOWN, f"no permission to read queue {name}")
-    queue = next((one for one in local_queues if name_of(one) == name), None)
+    queue = next((item for item in local_queues if name_of(item) == name), None)
     if queue is None:
         return Verdict(Fit.NEVER, f"there is no queue {name}")
     if cluster_queues is None:
         return Verdict(Fit.UNKNOWN, f"no permission to read the quota of queue {name}")
     target = text(queue, "spec", "clusterQueue")
-    own = next((one for one in cluster_queues if name_of(one) == target), None)
-    if own is None:
+    cluster_queue = next((item for item in cluster_queues if name_of(item) == target), None)
+    if cluster_queue is None:
         return Verdict(
             Fit.NEVER, f"queue {name} refers to ClusterQueue {target}, which does not exist"
         )
-    for one in (queue, own):
-        if text(one, "spec", "stopPolicy") in ("Hold", "HoldAndDrain"):
+    for item in (queue, cluster_queue):
+        if text(item, "spec", "stopPolicy") in ("Hold", "HoldAndDrain"):
             return Verdict(Fit.LATER, f"queue {name} is stopped")
-    return _quota_verdict(podsets, name, quotas_of(own, cluster_queues))
+    return _quota_verdict(podsets, name, quotas_of(cluster_queue, cluster_queues))
 
 
 def _quota_verdict(podsets: Sequence[PodSet], name: str, quotas: Sequence[Quota]) -> Verdict:
-    never = _over(podsets, quotas, at_most=True)
+    never = _excess(podsets, quotas, at_most=True)
     if never:
         return Verdict(Fit.NEVER, f"queue {name} can never provide {never}")
-    now = _over(podsets, quotas, at_most=False)
+    now = _excess(podsets, quotas, at_most=False)
     return (
         Verdict(Fit.LATER, f"queue {name} has fewer than {now} left") if now else Verdict(Fit.NOW)
     )
 
 
-def _over(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool) -> str:
+def _excess(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool) -> str:
     """Return what a pod set requests that no flavor has; flavors are tried in the queue's order."""
-    left = {
-        (quota.flavor, quota.resource): quota.most if at_most else quota.available
+    remaining = {
+        (quota.flavor, quota.resource): quota.limit if at_most else quota.available
         for quota in quotas
     }
     groups: dict[int, list[str]] = {}
@@ -245,41 +252,41 @@ def _over(podsets: Sequence[PodSet], quotas: Sequence[Quota], *, at_most: bool) 
         flavors = groups.setdefault(quota.group, [])
         if quota.flavor not in flavors:
             flavors.append(quota.flavor)
-    covered = {quota.resource: quota.group for quota in quotas}
+    groups_by_resource = {quota.resource: quota.group for quota in quotas}
     for podset in podsets:
-        wants = {name: value * podset.count for name, value in podset.asks.items()}
-        foreign = [name for name in wants if "/" in name and name not in covered]
+        requested = {name: value * podset.count for name, value in podset.requests.items()}
+        foreign = [name for name in requested if "/" in name and name not in groups_by_resource]
         if foreign:
-            return shown(foreign[0], wants[foreign[0]])
+            return shown(foreign[0], requested[foreign[0]])
         for group, flavors in groups.items():
-            here = {n: v for n, v in wants.items() if covered.get(n) == group}
-            if (lacking := _take(here, flavors, left)) is not None:
-                return f"{shown(*lacking)} for {_whom(podset)}"
+            of_group = {n: v for n, v in requested.items() if groups_by_resource.get(n) == group}
+            if (shortage := _take(of_group, flavors, remaining)) is not None:
+                return f"{shown(*shortage)} for {_subject(podset)}"
     return ""
 
 
 def _take(
-    wants: Amounts, flavors: Sequence[str], left: dict[tuple[str, str], Decimal | None]
+    requested: Amounts, flavors: Sequence[str], remaining: dict[tuple[str, str], Decimal | None]
 ) -> tuple[str, Decimal] | None:
     """Take the amounts out of the first flavor that has them all; else return what is lacking."""
-    lacking = None
+    shortage = None
     for flavor in flavors:
-        lacks = [
+        shortages = [
             (name, value)
-            for name, value in wants.items()
-            if (there := left.get((flavor, name), _ZERO)) is not None and there < value
+            for name, value in requested.items()
+            if (available := remaining.get((flavor, name), _ZERO)) is not None and available < value
         ]
-        if not lacks:
-            for name, value in wants.items():
-                there = left.get((flavor, name))
-                if there is not None:
-                    left[flavor, name] = there - value
+        if not shortages:
+            for name, value in requested.items():
+                available = remaining.get((flavor, name))
+                if available is not None:
+                    remaining[flavor, name] = available - value
             return None
-        lacking = lacking or min(lacks, key=lambda pair: "/" not in pair[0])
-    return lacking
+        shortage = shortage or min(shortages, key=lambda pair: "/" not in pair[0])
+    return shortage
 
 
-def _whom(podset: PodSet) -> str:
+def _subject(podset: PodSet) -> str:
     return "the head" if podset.name == "head" else f"group {podset.name}"
 
 
@@ -290,33 +297,33 @@ def namespace_verdict(podsets: Sequence[PodSet], quotas: Sequence[Obj] | None) -
     """Return whether the namespace's ResourceQuotas allow it; quotas with scopes are ignored."""
     if quotas is None:
         return Verdict(Fit.NOW)  # Most namespaces have none; creation reports it.
-    wants = _quota_names(podsets)
-    found = []
+    requested = _quota_names(podsets)
+    verdicts = []
     for quota in quotas:
         if dig(quota, "spec", "scopes") or dig(quota, "spec", "scopeSelector"):
             continue
         hard, used = quantities(quota, "status", "hard"), quantities(quota, "status", "used")
         for name, limit in hard.items():
-            asked = wants.get(name, _ZERO)
-            if asked > limit:
-                found.append(_quota_words(Fit.NEVER, quota, name, asked, limit))
-            elif asked > limit - used.get(name, _ZERO):
-                found.append(_quota_words(Fit.LATER, quota, name, asked, limit))
-    return worst(found)
+            value = requested.get(name, _ZERO)
+            if value > limit:
+                verdicts.append(_quota_words(Fit.NEVER, quota, name, value, limit))
+            elif value > limit - used.get(name, _ZERO):
+                verdicts.append(_quota_words(Fit.LATER, quota, name, value, limit))
+    return worst(verdicts)
 
 
-def _quota_words(fit: Fit, quota: Obj, name: str, asked: Decimal, limit: Decimal) -> Verdict:
-    what = f"{short(name, asked)} of {short(name, limit)} {name}"
-    how = "forbids" if fit is Fit.NEVER else "has too little left for"
-    return Verdict(fit, f"quota {name_of(quota)} {how} {what}")
+def _quota_words(fit: Fit, quota: Obj, name: str, value: Decimal, limit: Decimal) -> Verdict:
+    numbers = f"{short(name, value)} of {short(name, limit)} {name}"
+    verb = "forbids" if fit is Fit.NEVER else "has too little left for"
+    return Verdict(fit, f"quota {name_of(quota)} {verb} {numbers}")
 
 
 def _quota_names(podsets: Sequence[PodSet]) -> dict[str, Decimal]:
     """Return the amounts that the cluster uses, under a ResourceQuota's own names."""
     pods = Decimal(sum(podset.count for podset in podsets))
-    found = {"pods": pods, "count/pods": pods, "count/rayclusters.ray.io": Decimal(1)}
+    amounts = {"pods": pods, "count/pods": pods, "count/rayclusters.ray.io": Decimal(1)}
     for name, value in total(podsets).items():
-        found[f"requests.{name}"] = value
+        amounts[f"requests.{name}"] = value
         if name in ("cpu", "memory"):
-            found[name] = value
-    return found
+            amounts[name] = value
+    return amounts

@@ -1,4 +1,4 @@
-"""What a pod requests, what a node has left, and which nodes accept the pod."""
+"""Requests of a pod, free resources of a node, and the nodes that accept the pod."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def requests_of(spec: Obj) -> dict[str, Decimal]:
         _add(total, _container(container))
     sidecars: dict[str, Decimal] = {}
     for container in objects(spec, "initContainers"):
-        asked = _container(container)
+        requested = _container(container)
         if container.get("restartPolicy") == "Always":
-            _add(sidecars, asked)
-            _add(total, asked)
+            _add(sidecars, requested)
+            _add(total, requested)
             continue
-        for name, value in asked.items():
+        for name, value in requested.items():
             total[name] = max(total.get(name, _ZERO), value + sidecars.get(name, _ZERO))
     _add(total, quantities(spec, "overhead"))
     return {name: value for name, value in total.items() if value > 0}
@@ -49,8 +49,8 @@ def _container(container: Obj) -> dict[str, Decimal]:
     return limits | quantities(container, "resources", "requests")
 
 
-def _add(total: dict[str, Decimal], more: Amounts) -> None:
-    for name, value in more.items():
+def _add(total: dict[str, Decimal], added: Amounts) -> None:
+    for name, value in added.items():
         total[name] = total.get(name, _ZERO) + value
 
 
@@ -64,20 +64,20 @@ class Node:
     free: Amounts | None
     num_pods: int | None = None
 
-    def has(self, asked: Amounts) -> bool:
+    def has(self, requested: Amounts) -> bool:
         """Return whether the node would be large enough if it were empty."""
-        return all(self.allocatable.get(name, _ZERO) >= value for name, value in asked.items())
+        return all(self.allocatable.get(name, _ZERO) >= value for name, value in requested.items())
 
-    def fits(self, asked: Amounts) -> bool:
+    def fits(self, requested: Amounts) -> bool:
         free = self.free
         if free is None or free.get("pods", Decimal(1)) < 1:
             return False
-        return all(free.get(name, _ZERO) >= value for name, value in asked.items())
+        return all(free.get(name, _ZERO) >= value for name, value in requested.items())
 
-    def minus(self, asked: Amounts) -> Node:
+    def minus(self, requested: Amounts) -> Node:
         """Return the node with one more pod on it."""
         free = dict(self.free or {})
-        _add(free, {name: -value for name, value in asked.items()})
+        _add(free, {name: -value for name, value in requested.items()})
         if "pods" in free:
             free["pods"] -= 1
         return Node(self.name, self.obj, self.allocatable, free, (self.num_pods or 0) + 1)
@@ -126,9 +126,9 @@ def why_not(spec: Obj, node: Obj) -> str:
 
 
 def _missing_label(spec: Obj, node: Obj) -> str:
-    has = labels(node, "metadata", "labels")
+    node_labels = labels(node, "metadata", "labels")
     for name, value in labels(spec, "nodeSelector").items():
-        if has.get(name) != value:
+        if node_labels.get(name) != value:
             return f"has no label {name}={value}"
     terms = objects(
         spec,
@@ -144,36 +144,36 @@ def _missing_label(spec: Obj, node: Obj) -> str:
 
 
 def _unmet(term: Obj, node: Obj) -> str:
-    has = labels(node, "metadata", "labels")
+    node_labels = labels(node, "metadata", "labels")
     for rule in objects(term, "matchExpressions"):
-        if not _matches(rule, has):
+        if not _matches(rule, node_labels):
             return f"does not match {_rule(rule)}"
-    own = {"metadata.name": name_of(node)}
+    node_fields = {"metadata.name": name_of(node)}
     for rule in objects(term, "matchFields"):
-        if not _matches(rule, own):
+        if not _matches(rule, node_fields):
             return f"does not match {_rule(rule)}"
     return ""
 
 
-def _matches(rule: Obj, has: Mapping[str, str]) -> bool:
+def _matches(rule: Obj, node_labels: Mapping[str, str]) -> bool:
     key, values, operator = text(rule, "key"), texts(rule, "values"), text(rule, "operator")
-    found = has.get(key)
+    value = node_labels.get(key)
     if operator == "In":
-        return found in values
+        return value in values
     if operator == "NotIn":
-        return found not in values
+        return value not in values
     if operator == "Exists":
-        return found is not None
+        return value is not None
     if operator == "DoesNotExist":
-        return found is None
+        return value is None
     if operator in ("Gt", "Lt") and values:
-        return _compares(found, values[0], is_greater=operator == "Gt")
+        return _compares(value, values[0], is_greater=operator == "Gt")
     return True  # A rule that we do not know excludes no node.
 
 
-def _compares(found: str | None, limit: str, *, is_greater: bool) -> bool:
+def _compares(value: str | None, limit: str, *, is_greater: bool) -> bool:
     try:
-        number, bound = int(found or ""), int(limit)
+        number, bound = int(value or ""), int(limit)
     except ValueError:
         return False
     return number > bound if is_greater else number < bound
@@ -181,8 +181,8 @@ def _compares(found: str | None, limit: str, *, is_greater: bool) -> bool:
 
 def _rule(rule: Obj) -> str:
     values = texts(rule, "values")
-    listed = f" {', '.join(values)}" if values else ""
-    return f"{text(rule, 'key')} {text(rule, 'operator')}{listed}"
+    values_text = f" {', '.join(values)}" if values else ""
+    return f"{text(rule, 'key')} {text(rule, 'operator')}{values_text}"
 
 
 def _taint(taint: Obj) -> str:
@@ -191,7 +191,7 @@ def _taint(taint: Obj) -> str:
 
 
 def _tolerated(taint: Obj, tolerations: Sequence[Obj]) -> bool:
-    return any(_tolerates(one, taint) for one in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def _tolerates(toleration: Obj, taint: Obj) -> bool:

@@ -66,11 +66,13 @@ class ClusterObservation:
     ray_status: Obj | None = None
     """Ray's answer to `/api/cluster_status`."""
     denied: tuple[str, ...] = ()
-    """What our rights do not let us see: `nodes`, `events`, ..."""
+    """Parts that our rights hide: `nodes`, `events`, ..."""
     silent: tuple[str, ...] = ()
-    """What did not answer in time."""
+    """Parts that did not answer in time."""
 
-    found: dict[str, Waiting | None] = field(default_factory=dict, compare=False, repr=False)
+    computed_reasons: dict[str, Waiting | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """Reasons that were computed for one pod and apply to others too."""
 
     @property
@@ -84,7 +86,7 @@ class ClusterObservation:
 
     @property
     def unchanged_s(self) -> float | None:
-        """Seconds since it was created or last changed."""
+        """Return seconds since it was created or last changed."""
         last_s = changed_s(self.raycluster)
         return None if last_s is None else max(0.0, self.now_s - last_s)
 
@@ -94,7 +96,7 @@ class ClusterObservation:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether MultiKueue copies it to another cluster, from where its status comes back."""
+        """Return whether MultiKueue copies it to another cluster, which reports its status back."""
         managed = text(self.raycluster, "spec", "managedBy")
         return bool(managed) and managed != "ray.io/kuberay-operator"
 
@@ -108,16 +110,16 @@ class ClusterObservation:
         Events of an object with the same name but another uid are about an earlier object.
         """
         uid = text(obj, "metadata", "uid")
-        found = self._events.get((kind, name_of(obj)), [])
-        return [e for e in found if not uid or event_about(e).get("uid") in (uid, None, "")]
+        events = self._events.get((kind, name_of(obj)), [])
+        return [e for e in events if not uid or event_about(e).get("uid") in (uid, None, "")]
 
     @cached_property
     def _events(self) -> dict[tuple[str, str], list[Obj]]:
-        found: dict[tuple[str, str], list[Obj]] = {}
+        by_subject: dict[tuple[str, str], list[Obj]] = {}
         for event in sorted(self.events or (), key=event_time_s, reverse=True):
-            about = event_about(event)
-            found.setdefault((text(about, "kind"), text(about, "name")), []).append(event)
-        return found
+            subject = event_about(event)
+            by_subject.setdefault((text(subject, "kind"), text(subject, "name")), []).append(event)
+        return by_subject
 
     @cached_property
     def nodes_with_capacity(self) -> list[Node] | None:
@@ -141,12 +143,12 @@ def observe(
     Blocks at most `timeout_s`, and raises only what reading the RayCluster itself raises.
     """
     deadline_s = time.monotonic() + timeout_s
-    own = raycluster or kube.get(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}")
+    cluster = raycluster or kube.get(f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/{name}")
     observation = ClusterObservation(
-        own, kube.clock.now_s(), ray_answers=ray_answers, ray_status=ray_status
+        cluster, kube.clock.now_s(), ray_answers=ray_answers, ray_status=ray_status
     )
-    asks = _first_asks(kube, namespace, name, observation, pods)
-    observation = _looked_up(observation, asks, deadline_s=deadline_s)
+    calls = _first_asks(kube, namespace, name, observation, pods)
+    observation = _looked_up(observation, calls, deadline_s=deadline_s)
     if pods is not None:
         observation = replace(observation, pods=tuple(pods))
     return _looked_up(
@@ -169,40 +171,40 @@ def _first_asks(
     def listed(path: str, **params: Any) -> Ask:
         return lambda: tuple(kube.list(path, **params)[0])
 
-    asks: dict[str, Ask] = {
+    calls: dict[str, Ask] = {
         "events": listed(f"{core}/events"),
         "namespace": lambda: kube.get(f"/api/v1/namespaces/{namespace}"),
         "quotas": listed(f"{core}/resourcequotas"),
     }
     if pods is None:
-        asks["pods"] = listed(f"{core}/pods", label_selector=f"ray.io/cluster={name}")
+        calls["pods"] = listed(f"{core}/pods", label_selector=f"ray.io/cluster={name}")
     if _claims(observation.raycluster):
-        asks["pvcs"] = listed(f"{core}/persistentvolumeclaims")
+        calls["pvcs"] = listed(f"{core}/persistentvolumeclaims")
     if observation.queue:
-        asks["kueue"] = lambda: kube.get(KUEUE)
-    return asks
+        calls["kueue"] = lambda: kube.get(KUEUE)
+    return calls
 
 
 def _second_asks(kube: Kube, namespace: str, observation: ClusterObservation) -> dict[str, Ask]:
     """Return the requests that the first answers make worthwhile."""
-    asks = _queue_asks(kube, namespace, observation) if observation.queue else {}
-    asks |= {f"log {name}": _log_ask(kube, namespace, name) for name in _crashed(observation.pods)}
+    calls = _queue_asks(kube, namespace, observation) if observation.queue else {}
+    calls |= {f"log {name}": _log_ask(kube, namespace, name) for name in _crashed(observation.pods)}
     if any(not text(pod, "spec", "nodeName") for pod in observation.pods):
-        asks["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
+        calls["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
         live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
-        asks["node_pods"] = lambda: tuple(kube.list("/api/v1/pods", field_selector=live)[0])
+        calls["node_pods"] = lambda: tuple(kube.list("/api/v1/pods", field_selector=live)[0])
     elif any(text(pod, "status", "phase") in ("Running", "Unknown") for pod in observation.pods):
-        asks["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
-    return asks
+        calls["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
+    return calls
 
 
 def _queue_asks(kube: Kube, namespace: str, observation: ClusterObservation) -> dict[str, Ask]:
-    group, own = observation.kueue or {}, f"namespaces/{namespace}/"
+    group, scope = observation.kueue or {}, f"namespaces/{namespace}/"
     if not versions_of(group):
         return {}
     return {
-        "workloads": lambda: list_of_group(kube, group, f"{own}workloads"),
-        "local_queues": lambda: list_of_group(kube, group, f"{own}localqueues"),
+        "workloads": lambda: list_of_group(kube, group, f"{scope}workloads"),
+        "local_queues": lambda: list_of_group(kube, group, f"{scope}localqueues"),
         "cluster_queues": lambda: list_of_group(kube, group, "clusterqueues"),
     }
 
@@ -210,8 +212,8 @@ def _queue_asks(kube: Kube, namespace: str, observation: ClusterObservation) -> 
 def versions_of(group: Obj) -> list[str]:
     """Return the versions of an API group from discovery, the preferred one first."""
     first = text(group, "preferredVersion", "groupVersion")
-    others = [text(one, "groupVersion") for one in objects(group, "versions")]
-    return [version for version in dict.fromkeys([first, *others]) if version]
+    served = [text(item, "groupVersion") for item in objects(group, "versions")]
+    return [version for version in dict.fromkeys([first, *served]) if version]
 
 
 def list_of_group(kube: Kube, group: Obj, path: str) -> tuple[Obj, ...]:
@@ -263,52 +265,52 @@ def _claims(raycluster: Obj) -> bool:
 
 
 def _looked_up(
-    observation: ClusterObservation, asks: Mapping[str, Ask], *, deadline_s: float
+    observation: ClusterObservation, calls: Mapping[str, Ask], *, deadline_s: float
 ) -> ClusterObservation:
-    if not asks:
+    if not calls:
         return observation
-    answers = _parallel(asks, deadline_s=deadline_s)
-    found: dict[str, Any] = {}
+    answers = _parallel(calls, deadline_s=deadline_s)
+    values: dict[str, Any] = {}
     denied, silent = list(observation.denied), list(observation.silent)
     logs = dict(observation.logs)
-    for what, answer in answers.items():
+    for part, answer in answers.items():
         code = getattr(answer, "code", None)
-        if what.startswith("log "):
+        if part.startswith("log "):
             if isinstance(answer, str):
-                logs[what.removeprefix("log ")] = answer
+                logs[part.removeprefix("log ")] = answer
             elif code == 403 and "pod logs" not in denied:
                 denied.append("pod logs")
         elif not isinstance(answer, Exception):
-            found[what] = answer
-        elif code == 404 and what == "kueue":
-            found["kueue"] = {}
+            values[part] = answer
+        elif code == 404 and part == "kueue":
+            values["kueue"] = {}
         elif code == 403:
-            denied.append(_WORDS.get(what, what))
+            denied.append(_WORDS.get(part, part))
         elif code != 404:
-            silent.append(_WORDS.get(what, what))
-    late = [what for what in asks if what not in answers and not what.startswith("log ")]
-    silent += [_WORDS.get(what, what) for what in late]
-    seen: dict[str, Any] = {"denied": tuple(denied), "silent": tuple(silent), "logs": logs}
-    return replace(observation, **found, **seen)
+            silent.append(_WORDS.get(part, part))
+    late = [part for part in calls if part not in answers and not part.startswith("log ")]
+    silent += [_WORDS.get(part, part) for part in late]
+    outcome: dict[str, Any] = {"denied": tuple(denied), "silent": tuple(silent), "logs": logs}
+    return replace(observation, **values, **outcome)
 
 
-def _parallel(asks: Mapping[str, Ask], *, deadline_s: float) -> dict[str, Any]:
+def _parallel(calls: Mapping[str, Ask], *, deadline_s: float) -> dict[str, Any]:
     """Return the answers, or the error of each request that failed.
 
     A late request is left out and its thread left alone.
     """
     answers: dict[str, Any] = {}
 
-    def ask(what: str, call: Ask) -> None:
+    def ask(part: str, call: Ask) -> None:
         try:
-            answers[what] = call()
+            answers[part] = call()
         except ClusterError as error:
-            answers[what] = error
+            answers[part] = error
 
     # Daemon threads: an API server that does not answer must not delay the exit of the program.
     threads = [
         threading.Thread(target=ask, args=item, name=f"llmops-look-{item[0]}", daemon=True)
-        for item in asks.items()
+        for item in calls.items()
     ]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""What Kueue's queues offer and how much of it is in use."""
+"""Quotas of Kueue's queues, and how much of them is in use."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def cluster_queue(observation: ClusterObservation) -> Obj | None:
 
 def nominal(queue: Obj, resource: str) -> Decimal | None:
     """Return the queue's own quota over all flavors; None if it has none for that resource."""
-    found = [
+    values = [
         quantity(entry.get("nominalQuota"))
         for group in objects(queue, "spec", "resourceGroups")
         for flavor in objects(group, "flavors")
         for entry in objects(flavor, "resources")
         if entry.get("name") == resource
     ]
-    known = [value for value in found if value is not None]
-    return sum(known, _ZERO) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers, _ZERO) if numbers else None
 
 
 def used(queue: Obj, resource: str) -> Decimal | None:
@@ -50,13 +50,13 @@ def used(queue: Obj, resource: str) -> Decimal | None:
     for part in ("flavorsReservation", "flavorsUsage", "flavorUsage"):
         if dig(queue, "status", part) is None:
             continue
-        found = [
+        values = [
             quantity(entry.get("total"))
             for flavor in objects(queue, "status", part)
             for entry in objects(flavor, "resources")
             if entry.get("name") == resource
         ]
-        return sum((value for value in found if value is not None), _ZERO)
+        return sum((value for value in values if value is not None), _ZERO)
     return None
 
 
@@ -70,10 +70,10 @@ def usage_text(observation: ClusterObservation, resource: str) -> str:
     queue = cluster_queue(observation)
     if queue is None:
         return ""
-    total, taken = nominal(queue, resource), used(queue, resource)
-    if total is None or taken is None:
+    total, in_use = nominal(queue, resource), used(queue, resource)
+    if total is None or in_use is None:
         return ""
-    return f"queue {observation.queue} is at {short(resource, taken)} of {short(resource, total)}"
+    return f"queue {observation.queue} is at {short(resource, in_use)} of {short(resource, total)}"
 
 
 def full_queue_text(observation: ClusterObservation, resource: str) -> str:
@@ -81,8 +81,8 @@ def full_queue_text(observation: ClusterObservation, resource: str) -> str:
     queue = cluster_queue(observation)
     if queue is None:
         return ""
-    total, taken = nominal(queue, resource), used(queue, resource)
-    is_full = total is not None and taken is not None and taken >= total
+    total, in_use = nominal(queue, resource), used(queue, resource)
+    is_full = total is not None and in_use is not None and in_use >= total
     return usage_text(observation, resource) if is_full else ""
 
 
@@ -91,21 +91,21 @@ def full_queue_text(observation: ClusterObservation, resource: str) -> str:
 
 @dataclass(frozen=True)
 class Quota:
-    """What a ClusterQueue can provide of one resource from one flavor."""
+    """Amount of one resource that a ClusterQueue can provide from one flavor."""
 
     group: int
     """Resources of one group come out of the same flavor."""
     flavor: str
     resource: str
     available: Decimal | None
-    """What is available now, including borrowed quota; None if no limit is visible."""
-    most: Decimal | None
-    """What is available when all others have given back."""
+    """Amount available now, including borrowed quota; None if no limit is visible."""
+    limit: Decimal | None
+    """Amount available when all others have given back."""
 
 
 @dataclass(frozen=True)
 class _Share:
-    """One queue's part of a flavor."""
+    """Part of a flavor that belongs to one queue."""
 
     nominal: Decimal
     lends: Decimal
@@ -114,47 +114,49 @@ class _Share:
 
     @property
     def kept(self) -> Decimal:
-        """The quota that is not lent to others."""
+        """Return the quota that is not lent to others."""
         return max(_ZERO, self.nominal - self.lends)
 
 
-def quotas_of(queue: Obj, others: Sequence[Obj]) -> list[Quota]:
+def quotas_of(queue: Obj, queues: Sequence[Obj]) -> list[Quota]:
     """Return each flavor and resource of the queue, with what its cohort would lend."""
     name = cohort(queue)
     peers = [
-        one for one in others if name and cohort(one) == name and name_of(one) != name_of(queue)
+        peer for peer in queues if name and cohort(peer) == name and name_of(peer) != name_of(queue)
     ]
-    found = []
+    quotas = []
     for index, group in enumerate(objects(queue, "spec", "resourceGroups")):
         for flavor in objects(group, "flavors"):
             for entry in objects(flavor, "resources"):
                 key = text(flavor, "name"), text(entry, "name")
                 share = _share(queue, *key)
-                lenders = [one for peer in peers if (one := _share(peer, *key)) is not None]
+                lenders = [lender for peer in peers if (lender := _share(peer, *key)) is not None]
                 if share is not None:
-                    found.append(_quota(index, key, share, lenders, has_cohort=bool(name)))
-    return found
+                    quotas.append(_quota(index, key, share, lenders, has_cohort=bool(name)))
+    return quotas
 
 
 def _quota(
-    group: int, key: tuple[str, str], own: _Share, lenders: list[_Share], *, has_cohort: bool
+    group: int, key: tuple[str, str], share: _Share, lenders: list[_Share], *, has_cohort: bool
 ) -> Quota:
-    most = own.nominal + sum((one.lends for one in lenders), _ZERO)
+    limit_of_cohort = share.nominal + sum((lender.lends for lender in lenders), _ZERO)
     # What others use beyond what they keep for themselves comes out of the shared pool.
-    pot = own.lends + sum((one.lends - max(_ZERO, one.used - one.kept) for one in lenders), _ZERO)
-    pot -= max(_ZERO, own.used - own.kept)
-    now = max(_ZERO, own.kept - own.used) + pot
-    if not has_cohort or own.borrows is not None:
-        limit = own.nominal + (own.borrows or _ZERO if has_cohort else _ZERO)
-        most, now = min(most, limit), min(now, limit - own.used)
-    return Quota(group, *key, available=max(_ZERO, now), most=most)
+    pot = share.lends + sum(
+        (lender.lends - max(_ZERO, lender.used - lender.kept) for lender in lenders), _ZERO
+    )
+    pot -= max(_ZERO, share.used - share.kept)
+    now = max(_ZERO, share.kept - share.used) + pot
+    if not has_cohort or share.borrows is not None:
+        limit = share.nominal + (share.borrows or _ZERO if has_cohort else _ZERO)
+        limit_of_cohort, now = min(limit_of_cohort, limit), min(now, limit - share.used)
+    return Quota(group, *key, available=max(_ZERO, now), limit=limit_of_cohort)
 
 
 def _share(queue: Obj, flavor: str, resource: str) -> _Share | None:
     for group in objects(queue, "spec", "resourceGroups"):
-        for one in objects(group, "flavors"):
-            for entry in objects(one, "resources"):
-                if (one.get("name"), entry.get("name")) != (flavor, resource):
+        for flavor_entry in objects(group, "flavors"):
+            for entry in objects(flavor_entry, "resources"):
+                if (flavor_entry.get("name"), entry.get("name")) != (flavor, resource):
                     continue
                 nominal_quota = quantity(entry.get("nominalQuota"))
                 if nominal_quota is None:
@@ -170,8 +172,8 @@ def _share(queue: Obj, flavor: str, resource: str) -> _Share | None:
 
 
 def _used_of(queue: Obj, flavor: str, resource: str) -> Decimal:
-    for one in objects(queue, "status", "flavorsReservation"):
-        for entry in objects(one, "resources"):
-            if (one.get("name"), entry.get("name")) == (flavor, resource):
+    for flavor_entry in objects(queue, "status", "flavorsReservation"):
+        for entry in objects(flavor_entry, "resources"):
+            if (flavor_entry.get("name"), entry.get("name")) == (flavor, resource):
                 return quantity(entry.get("total")) or _ZERO
     return _ZERO

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ContextSnapshot:
-    """What could be seen of a context and namespace; None for what is hidden."""
+    """Visible state of a context and namespace; None for what is hidden."""
 
     nodes: tuple[Obj, ...] | None = None
     node_pods: tuple[Obj, ...] | None = None
@@ -62,8 +62,8 @@ class ContextSnapshot:
     cluster_queues: tuple[Obj, ...] | None = None
     can_grow: bool | None = None
     """Whether nodes are added when pods need them."""
-    lacks: str = ""
-    """What is missing altogether: KubeRay, Kueue, the namespace."""
+    missing: str = ""
+    """Missing prerequisite: KubeRay, Kueue, the namespace."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Choice:
     """A context and namespace, and a sentence why it was chosen and the ones before it were not."""
 
     scope: KubeScope
-    why: str
+    reason: str
 
 
 def find_or_choose(
@@ -87,22 +87,22 @@ def find_or_choose(
     and ClusterStartError with the reasons of all if none fits.
     """
     if len(scopes) == 1:
-        found = fetched(scopes[0], template.name, home=home)
-        return found if found is not None else Choice(scopes[0], "")
+        located = fetched(scopes[0], template.name, home=home)
+        return located if located is not None else Choice(scopes[0], "")
     report(f"Looking for free capacity in {', '.join(map(str, scopes))}")
     answers = ask_all({scope: _asker(scope, template, home) for scope in scopes})
     for scope in scopes:
         answer = answers[scope]
         if isinstance(answer, LocatedCluster):
             return answer
-    snapshots = {p: one for p, one in answers.items() if not isinstance(one, LocatedCluster)}
+    snapshots = {p: each for p, each in answers.items() if not isinstance(each, LocatedCluster)}
     for scope, answer in snapshots.items():
         if isinstance(answer, LLMOpsError) and may_be_at(home, scope, template.name):
-            raise _perhaps_there(template.name, scope, answer)
+            raise _possible_duplicate(template.name, scope, answer)
     return choice(_verdicts(template, snapshots), template=template)
 
 
-def _perhaps_there(name: str, scope: KubeScope, error: LLMOpsError) -> ClusterStartError:
+def _possible_duplicate(name: str, scope: KubeScope, error: LLMOpsError) -> ClusterStartError:
     """Return the error that keeps `up` from creating a second cluster of that name elsewhere."""
     return ClusterStartError(
         f"Cluster {name!r} was used in {scope}, and whether it still exists is unknown:"
@@ -116,16 +116,16 @@ def _asker(
     scope: KubeScope, template: KubeRayTemplate, home: Path
 ) -> Callable[[], LocatedCluster | ContextSnapshot]:
     def ask() -> LocatedCluster | ContextSnapshot:
-        there = fetched(scope, template.name, home=home)
-        if there is not None:
-            return there
-        return look_at(open_kube(scope.context), scope.namespace, template)
+        located = fetched(scope, template.name, home=home)
+        if located is not None:
+            return located
+        return snapshot_of(open_kube(scope.context), scope.namespace, template)
 
     return ask
 
 
 def ask_all(
-    asks: Mapping[KubeScope, Callable[[], T]], *, timeout_s: float = TIMEOUT_S
+    calls: Mapping[KubeScope, Callable[[], T]], *, timeout_s: float = TIMEOUT_S
 ) -> dict[KubeScope, T | LLMOpsError]:
     """Ask all in parallel. One that is late counts as unreachable, and its thread is left alone."""
     answers: dict[KubeScope, T | LLMOpsError] = {}
@@ -138,21 +138,21 @@ def ask_all(
 
     deadline_s = time.monotonic() + timeout_s
     # Daemon threads: a context that does not answer must not delay the exit of the program.
-    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in asks.items()]
+    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in calls.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
-    known = dict(answers)
+    results = dict(answers)
     late = KubeUnreachable(f"no answer within {timeout_s:.0f} s")
-    return {scope: known.get(scope, late) for scope in asks}
+    return {scope: results.get(scope, late) for scope in calls}
 
 
-# What is there
+# --- Snapshots of contexts ---
 
 
 @dataclass
-class _ContextLook:
+class _ContextReader:
     """Parts of a snapshot, each of which may be hidden."""
 
     kube: Kube
@@ -179,70 +179,70 @@ class _ContextLook:
         return self.at(part, call)
 
 
-def look_at(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSnapshot:
+def snapshot_of(kube: Kube, namespace: str, template: KubeRayTemplate) -> ContextSnapshot:
     """Return what is seen of a namespace. Raises KubeError if it cannot be reached or accessed."""
-    look = _ContextLook(kube)
-    if not look.at("", lambda: kube.get(raycluster_path(namespace), limit=1)):
-        return ContextSnapshot(lacks="KubeRay is not installed")
-    if not look.at("", lambda: kube.get(namespace_path(namespace))):
-        return ContextSnapshot(lacks=f"there is no namespace {namespace}")
-    look.all_of("quotas", quotas_path(namespace))
-    if template.queue and (lacks := _look_at_queues(look, namespace)):
-        return ContextSnapshot(lacks=lacks)
+    reader = _ContextReader(kube)
+    if not reader.at("", lambda: kube.get(raycluster_path(namespace), limit=1)):
+        return ContextSnapshot(missing="KubeRay is not installed")
+    if not reader.at("", lambda: kube.get(namespace_path(namespace))):
+        return ContextSnapshot(missing=f"there is no namespace {namespace}")
+    reader.all_of("quotas", quotas_path(namespace))
+    if template.queue and (missing := _read_queues(reader, namespace)):
+        return ContextSnapshot(missing=missing)
     if template.managed_by != MULTIKUEUE:  # Else Kueue chooses its pods' cluster.
-        look.all_of("nodes", nodes_path())
-        look.all_of("node_pods", "/api/v1/pods", selector=_PODS_ON_NODES)
-        look.parts["can_grow"] = _can_grow(kube)
-    look.parts.pop("", None)
-    return ContextSnapshot(**look.parts)
+        reader.all_of("nodes", nodes_path())
+        reader.all_of("node_pods", "/api/v1/pods", selector=_PODS_ON_NODES)
+        reader.parts["can_grow"] = _can_grow(kube)
+    reader.parts.pop("", None)
+    return ContextSnapshot(**reader.parts)
 
 
-def _look_at_queues(look: _ContextLook, namespace: str) -> str:
-    if not look.at("kueue", lambda: look.kube.get(KUEUE)):
+def _read_queues(reader: _ContextReader, namespace: str) -> str:
+    if not reader.at("kueue", lambda: reader.kube.get(KUEUE)):
         return "Kueue is not installed"
-    group = look.parts.pop("kueue", {})
+    group = reader.parts.pop("kueue", {})
     if versions_of(group):
-        own = f"namespaces/{namespace}/localqueues"
-        look.at("local_queues", lambda: list_of_group(look.kube, group, own))
-        look.at("cluster_queues", lambda: list_of_group(look.kube, group, "clusterqueues"))
+        path = f"namespaces/{namespace}/localqueues"
+        reader.at("local_queues", lambda: list_of_group(reader.kube, group, path))
+        reader.at("cluster_queues", lambda: list_of_group(reader.kube, group, "clusterqueues"))
     return ""
 
 
 def _can_grow(kube: Kube) -> bool | None:
     """Return whether nodes are autoscaled; None if that cannot be seen."""
-    known: bool | None = False
+    result: bool | None = False
     for path in (_KARPENTER, _AUTOSCALER):
         try:
             kube.get(path)
         except KubeError as error:
-            known = known if error.code == 404 else None
+            result = result if error.code == 404 else None
         else:
             return True
-    return known
+    return result
 
 
-# What follows from it
+# --- Verdicts and choice ---
 
 
 def _verdicts(
     template: KubeRayTemplate, snapshots: Mapping[KubeScope, ContextSnapshot | LLMOpsError]
 ) -> dict[KubeScope, Verdict]:
-    found = {}
+    verdicts = {}
     for scope, snapshot in snapshots.items():
         if isinstance(snapshot, LLMOpsError):
-            found[scope] = Verdict(Fit.NEVER, f"cannot be checked ({snapshot.message})")
+            verdicts[scope] = Verdict(Fit.NEVER, f"cannot be checked ({snapshot.message})")
             continue
         raycluster = render(template, namespace=scope.namespace).raycluster
-        found[scope] = verdict(podsets_of(raycluster), snapshot, template=template)
-    return found
+        verdicts[scope] = verdict(podsets_of(raycluster), snapshot, template=template)
+    return verdicts
 
 
 def verdict(
     podsets: Sequence[PodSet], snapshot: ContextSnapshot, *, template: KubeRayTemplate
 ) -> Verdict:
     """Return whether the cluster fits there, and what limits it or is free."""
-    if snapshot.lacks:
-        return Verdict(Fit.NEVER, snapshot.lacks)
+    if snapshot.missing:
+        return Verdict(Fit.NEVER, snapshot.missing)
     parts = [namespace_verdict(podsets, snapshot.quotas)]
     if template.queue:
         parts.append(
@@ -256,25 +256,31 @@ def verdict(
         else nodes_with_free_capacity(snapshot.nodes, snapshot.node_pods)
     )
     parts.append(nodes_verdict(podsets, nodes, can_grow=snapshot.can_grow))
-    found = worst(parts)
-    return found if found.fit else Verdict(Fit.NOW, free_text(podsets, nodes))
+    result = worst(parts)
+    return result if result.fit else Verdict(Fit.NOW, free_text(podsets, nodes))
 
 
 def choice(verdicts: Mapping[KubeScope, Verdict], *, template: KubeRayTemplate) -> Choice:
     """Return the first of the best fits. Raises ClusterStartError when the cluster fits nowhere."""
-    best = min((one.fit for one in verdicts.values()), default=Fit.NEVER)
+    best = min((candidate.fit for candidate in verdicts.values()), default=Fit.NEVER)
     if best is Fit.NEVER:
-        reported = "; ".join(f"{scope}: {one.why}" for scope, one in verdicts.items())
+        reported = "; ".join(
+            f"{scope}: {candidate.reason}" for scope, candidate in verdicts.items()
+        )
         raise ClusterStartError(
             f"Cluster {template.name!r} fits in none of its contexts: {reported}",
             remedy="request less in the template, or list other `contexts`",
         )
     order = list(verdicts)
-    scope = next(one for one in order if verdicts[one].fit is best)
-    found = verdicts[scope]
-    earlier = [f"{one}: {verdicts[one].why}" for one in order[: order.index(scope)]]
-    passed = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
-    return Choice(scope, f"{scope} {_WORDS[best]}{f' ({found.why})' if found.why else ''}{passed}")
+    scope = next(candidate for candidate in order if verdicts[candidate].fit is best)
+    chosen = verdicts[scope]
+    earlier = [
+        f"{candidate}: {verdicts[candidate].reason}" for candidate in order[: order.index(scope)]
+    ]
+    skipped = f"; skipped {'; skipped '.join(earlier)}" if earlier else ""
+    return Choice(
+        scope, f"{scope} {_WORDS[best]}{f' ({chosen.reason})' if chosen.reason else ''}{skipped}"
+    )
 
 
 _WORDS: Final = {

@@ -1,4 +1,4 @@
-"""What a RayCluster owns, such as its ConfigMap: created with it, never taken from others."""
+"""Objects that a RayCluster owns, such as its ConfigMap: never taken from others."""
 
 from __future__ import annotations
 
@@ -50,37 +50,37 @@ def refuse_foreign(kube: Kube, body: Mapping[str, Any], *, cluster: str, uid: st
     `uid` is the RayCluster's, once it has one.
     """
     try:
-        there = kube.get(object_path(dict(body)))
+        existing = kube.get(object_path(dict(body)))
     except KubeError as error:
         if error.code in (403, 404):
             return  # What may not be seen is refused when it is written.
         raise
-    _refuse(kube, there, body, cluster=cluster, uid=uid)
+    _refuse(kube, existing, body, cluster=cluster, uid=uid)
 
 
 def _update(kube: Kube, owned: Mapping[str, Any], *, cluster: str, uid: str) -> None:
     path = object_path(dict(owned))
-    there = kube.get(path)
-    _refuse(kube, there, owned, cluster=cluster, uid=uid)
+    existing = kube.get(path)
+    _refuse(kube, existing, owned, cluster=cluster, uid=uid)
     data = fields(owned, "data")
     # A key that somebody added would be a file in every pod, or a second token.
-    extra = dict.fromkeys(fields(there, "data").keys() - data.keys())
-    meta = {**owned["metadata"], "resourceVersion": there["metadata"].get("resourceVersion")}
-    owners = objects(there, "metadata", "ownerReferences")
+    extra = dict.fromkeys(fields(existing, "data").keys() - data.keys())
+    meta = {**owned["metadata"], "resourceVersion": existing["metadata"].get("resourceVersion")}
+    owners = objects(existing, "metadata", "ownerReferences")
     if not owners or any(text(owner, "uid") == uid for owner in owners):
         del meta["ownerReferences"]  # Whoever applied it by hand keeps it.
     changed = {"data": {**extra, **data}} if "data" in owned else {}
     kube.merge(path, {**owned, "metadata": meta, **changed})
 
 
-def _refuse(kube: Kube, there: Obj, body: Mapping[str, Any], *, cluster: str, uid: str) -> None:
-    if not (why := _whose(there, kind=str(body["kind"]), cluster=cluster, uid=uid)):
+def _refuse(kube: Kube, existing: Obj, body: Mapping[str, Any], *, cluster: str, uid: str) -> None:
+    if not (problem := _foreign_reason(existing, kind=str(body["kind"]), cluster=cluster, uid=uid)):
         return
     kind, meta = str(body["kind"]), body["metadata"]
     namespace = str(meta.get("namespace", ""))
     raise ClusterStateError(
-        f"{kind} {meta['name']} in namespace {namespace} is not of cluster {cluster!r}: {why}. It"
-        f" was not changed",
+        f"{kind} {meta['name']} in namespace {namespace} is not of cluster {cluster!r}: {problem}."
+        " It was not changed",
         remedy=with_scope(
             f"choose another name for the cluster; if nobody needs the {kind}:"
             f" `kubectl delete {kind.lower()} {meta['name']}`",
@@ -90,19 +90,19 @@ def _refuse(kube: Kube, there: Obj, body: Mapping[str, Any], *, cluster: str, ui
     )
 
 
-def _whose(there: Obj, *, kind: str, cluster: str, uid: str) -> str:
+def _foreign_reason(existing: Obj, *, kind: str, cluster: str, uid: str) -> str:
     """Return why it belongs to somebody else; empty if it is of this cluster or an earlier one."""
-    owners = objects(there, "metadata", "ownerReferences")
+    owners = objects(existing, "metadata", "ownerReferences")
     if uid and any(text(owner, "uid") == uid for owner in owners):
         return ""
     for owner in owners:
         # No other RayCluster of this name is left: the owner was an earlier one.
         if (text(owner, "kind"), text(owner, "name")) != (names.KIND, cluster):
             return f"its owner is {text(owner, 'kind')} {text(owner, 'name')}"
-    own = labels(there, "metadata", "labels")
-    wanted = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CLUSTER_NAME_LABEL: cluster}
-    for name, value in wanted.items():
-        if own.get(name) != value:
-            return f"its label {name} is {own.get(name, 'missing')}, not {value}"
+    existing_labels = labels(existing, "metadata", "labels")
+    expected = {names.MANAGED_BY_LABEL: names.MANAGED_BY, names.CLUSTER_NAME_LABEL: cluster}
+    for name, value in expected.items():
+        if existing_labels.get(name) != value:
+            return f"its label {name} is {existing_labels.get(name, 'missing')}, not {value}"
     # A manifest that was applied by hand has the labels and no owner. Nobody applies a Secret.
     return "it has no owner" if kind == "Secret" and not owners else ""

@@ -53,23 +53,23 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     Raises ClusterStartError, KubeError, and ClusterStateError for an object of somebody else,
     ConfigError.
     """
-    there = find_or_choose(template, candidate_scopes(template), home=home, report=report)
-    if isinstance(there, LocatedCluster):
-        return _found(there, template, home=home)
-    scope, why = there.scope, there.why
-    if why:
-        report(why)
+    answer = find_or_choose(template, candidate_scopes(template), home=home, report=report)
+    if isinstance(answer, LocatedCluster):
+        return _complete_existing(answer, template, home=home)
+    scope, reason = answer.scope, answer.reason
+    if reason:
+        report(reason)
     kube = open_kube(scope.context)
-    manifest = accepted_manifest(kube, template, namespace=scope.namespace, ask=_dry_run)
+    manifest = accepted_manifest(kube, template, namespace=scope.namespace, try_create=_dry_run)
     report(f"Creating RayCluster {template.name} in {scope}")
-    where = _where(scope, template.name)
-    mark = own_clusters.begin(home, *where)
+    location = _location(scope, template.name)
+    mark = own_clusters.begin(home, *location)
     try:
-        raycluster = _posted(kube, _signed(manifest.raycluster, why, mark), mark=mark)
+        raycluster = _post(kube, _signed(manifest.raycluster, reason, mark), mark=mark)
     except KubeUnreachable:
         raise  # It may have been created: the next `up` knows it by its mark.
     except KubeError as error:
-        own_clusters.finish(home, *where)
+        own_clusters.finish(home, *location)
         # Another process was faster: its cluster is the one that was asked for.
         is_there = error.reason == "AlreadyExists"
         located = fetched(scope, template.name, home=home) if is_there else None
@@ -81,31 +81,33 @@ def create_or_find(template: KubeRayTemplate, *, home: Path, report: Progress) -
     return CreatedCluster(_created(scope, template.name, home=home), is_new=True)
 
 
-def _found(located: LocatedCluster, template: KubeRayTemplate, *, home: Path) -> CreatedCluster:
+def _complete_existing(
+    located: LocatedCluster, template: KubeRayTemplate, *, home: Path
+) -> CreatedCluster:
     """Return a cluster that exists; the rest of one whose creation was cut off is made now."""
     scope, raycluster = located.scope, located.raycluster
-    if not own_clusters.is_begun(home, raycluster, *_where(scope, located.own_name)):
+    if not own_clusters.is_begun(home, raycluster, *_location(scope, located.own_name)):
         remember(home, scope)
         return CreatedCluster(located, is_new=False)
-    made = status.template_of(raycluster) or template
-    lacks = features.lacking(located.kube) or frozenset()
-    manifest = render(made, namespace=scope.namespace, lacks=lacks)
-    _note(home, scope, raycluster, made)
+    recorded = status.template_of(raycluster) or template
+    missing = features.lacking(located.kube) or frozenset()
+    manifest = render(recorded, namespace=scope.namespace, missing_fields=missing)
+    _note(home, scope, raycluster, recorded)
     _make_companions(located.kube, manifest, raycluster, undo=False)
-    return CreatedCluster(located, is_new=made == template)
+    return CreatedCluster(located, is_new=recorded == template)
 
 
-def _where(scope: KubeScope, name: str) -> tuple[str, str, str]:
+def _location(scope: KubeScope, name: str) -> tuple[str, str, str]:
     return scope.context, scope.namespace, name
 
 
 def _note(home: Path, scope: KubeScope, raycluster: Obj, template: KubeRayTemplate) -> None:
     own_clusters.note(home, raycluster, template=template, is_guarded=True, context=scope.context)
-    own_clusters.finish(home, *_where(scope, template.name))
+    own_clusters.finish(home, *_location(scope, template.name))
     remember(home, scope)
 
 
-def _posted(kube: Kube, body: Obj, *, mark: str) -> Obj:
+def _post(kube: Kube, body: Obj, *, mark: str) -> Obj:
     """Create it. If no answer arrives, look whether it is there, else ask again.
 
     Raises KubeError, which says AlreadyExists for a cluster that somebody else created.
@@ -114,28 +116,30 @@ def _posted(kube: Kube, body: Obj, *, mark: str) -> Obj:
         try:
             return kube.create(object_path(dict(body), named=False), body)
         except KubeUnreachable as error:
-            found = _marked(kube, body, mark=mark)
-            if found is not None:
-                return found
+            existing = _find_by_mark(kube, body, mark=mark)
+            if existing is not None:
+                return existing
             if last:
                 raise error from None
         except KubeError as error:
-            found = _marked(kube, body, mark=mark) if error.reason == "AlreadyExists" else None
-            if found is None:
+            existing = (
+                _find_by_mark(kube, body, mark=mark) if error.reason == "AlreadyExists" else None
+            )
+            if existing is None:
                 raise
-            return found
+            return existing
     raise AssertionError("unreachable")
 
 
-def _marked(kube: Kube, body: Obj, *, mark: str) -> Obj | None:
+def _find_by_mark(kube: Kube, body: Obj, *, mark: str) -> Obj | None:
     """Return the cluster of our own request; None if it is not there. Raises KubeUnreachable."""
     try:
-        found = kube.get(object_path(dict(body)))
+        existing = kube.get(object_path(dict(body)))
     except KubeError as error:
         if error.code == 404:
             return None
         raise
-    return found if status.annotation(found, names.CREATION) == mark else None
+    return existing if status.annotation(existing, names.CREATION) == mark else None
 
 
 def _created(scope: KubeScope, name: str, *, home: Path) -> LocatedCluster:
@@ -155,7 +159,9 @@ def _created(scope: KubeScope, name: str, *, home: Path) -> LocatedCluster:
 def candidate_scopes(template: KubeRayTemplate) -> list[KubeScope]:
     """Return the template's scopes in its order. Raises KubeError for an unknown context."""
     contexts = [kubeconfig.context_named(name) for name in template.contexts or (None,)]
-    return [KubeScope(one.name, template.namespace or one.namespace) for one in contexts]
+    return [
+        KubeScope(context.name, template.namespace or context.namespace) for context in contexts
+    ]
 
 
 def _dry_run(kube: Kube, manifest: Manifest) -> None:
@@ -172,14 +178,14 @@ def _dry_run(kube: Kube, manifest: Manifest) -> None:
         refuse_foreign(kube, _token_secret(manifest.raycluster), cluster=cluster)
 
 
-def _signed(raycluster: Mapping[str, Any], why: str, mark: str) -> dict[str, Any]:
+def _signed(raycluster: Mapping[str, Any], reason: str, mark: str) -> dict[str, Any]:
     """Add annotations that are known only at creation, and so are not in the rendered manifest."""
     metadata = dict(raycluster["metadata"])
     metadata["annotations"] = {
         **metadata.get("annotations", {}),
         names.CREATED_BY: who(),
         names.CREATION: mark,
-        **({names.CHOSEN: why} if why else {}),
+        **({names.CHOSEN: reason} if reason else {}),
     }
     return {**raycluster, "metadata": metadata}
 

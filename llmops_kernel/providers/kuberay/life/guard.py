@@ -1,4 +1,4 @@
-"""What idle guards read from and write to a RayCluster, so that several guards do no harm."""
+"""State that idle guards share in a RayCluster, so that several guards do no harm."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GuardedRayCluster:
 
     def guard_state(self) -> GuardState | None:
         """Return what is due; None without an idle policy."""
-        return look(self.located)
+        return guard_state_of(self.located)
 
     def record_idle(self, state: GuardState) -> None:
         """Record since when it is idle. Raises KubeError."""
@@ -76,7 +76,7 @@ class GuardedRayCluster:
         return act(self.located, state)
 
 
-def look(located: LocatedCluster) -> GuardState | None:
+def guard_state_of(located: LocatedCluster) -> GuardState | None:
     """Ask Ray what runs, and return what is due; None without a policy. Silence raises nothing."""
     cluster = guard_input(located.raycluster)
     if cluster is None:
@@ -120,9 +120,9 @@ def activity_of(located: LocatedCluster) -> Activity:
 
 def note(located: LocatedCluster, state: GuardState) -> None:
     """Record since when it is idle, for lists of clusters. Losing a race is not an error."""
-    known = status.seconds_of(located.raycluster, names.IDLE_SINCE)
+    noted_s = status.seconds_of(located.raycluster, names.IDLE_SINCE)
     now = state.idle_since_s
-    if known == now or (known and now and abs(known - now) < _NOTE_S):
+    if noted_s == now or (noted_s and now and abs(noted_s - now) < _NOTE_S):
         return
     value = None if now is None else f"{now:.0f}"
     try:
@@ -155,21 +155,21 @@ def act(located: LocatedCluster, state: GuardState) -> bool:
         current = fetched(located.scope, located.own_name, label=located.name, home=located.home)
         if current is None or current.uid != located.uid:
             return False
-        again = look(current)
-        if again is None or again.act is not state.act:
+        newest = guard_state_of(current)
+        if newest is None or newest.act is not state.act:
             return False
         require_clock(current)
-        verb = "Deleting" if again.act is Act.DELETE else "Suspending"
-        record(current, f"IdleGuard{verb}", f"{verb} the cluster: {again.why}")
-        if _acted(current, state.act):
+        verb = "Deleting" if newest.act is Act.DELETE else "Suspending"
+        record(current, f"IdleGuard{verb}", f"{verb} the cluster: {newest.why}")
+        if _carry_out(current, state.act):
             return True
     return False
 
 
-def _acted(located: LocatedCluster, what: Act) -> bool:
+def _carry_out(located: LocatedCluster, action: Act) -> bool:
     """Return False if it was changed at the last moment, for example kept."""
     try:
-        if what is Act.DELETE:
+        if action is Act.DELETE:
             delete(located, is_unchanged=True)
             own_clusters.forget(located.home, located.raycluster, context=located.scope.context)
         else:
@@ -203,7 +203,7 @@ def _runs(pod: object) -> bool:
     return bool(fields(statuses[0], "state", "running"))
 
 
-# --- Writes what an idle guard decides as events of the RayCluster, where all its users see it ---
+# --- Events of the RayCluster for an idle guard's decisions ---
 
 
 COMPONENT: Final = "llmops-guard"
@@ -235,8 +235,14 @@ def record(located: LocatedCluster, reason: str, message: str, *, refused: bool 
 def _event(located: LocatedCluster, reason: str, message: str, *, refused: bool) -> dict[str, Any]:
     meta = located.raycluster["metadata"]
     by = who()
-    same = (located.uid, str(meta.get("generation")), reason, re.sub(r"[0-9.]+", "", message), by)
-    key = hashlib.sha256("\n".join(same).encode()).hexdigest()[:16]
+    identity = (
+        located.uid,
+        str(meta.get("generation")),
+        reason,
+        re.sub(r"[0-9.]+", "", message),
+        by,
+    )
+    key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
     now = datetime.fromtimestamp(located.kube.clock.now_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",

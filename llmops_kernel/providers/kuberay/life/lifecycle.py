@@ -105,8 +105,8 @@ def wait_for_size(
         is_done=lambda info: may_be_less or (info.workers_ready or 0) >= (info.workers_wanted or 0),
     )
     if managers := appliers(located.kube.get(located.path)):
-        who = " and ".join(managers)
-        report(f"Looking for {look_s:.0f} s whether {who} undoes it")
+        managers_text = " and ".join(managers)
+        report(f"Looking for {look_s:.0f} s whether {managers_text} undoes it")
         deadline_s = time.monotonic() + look_s
         while (left_s := deadline_s - time.monotonic()) > 0:
             located.cache.wait(min(left_s, 0.5))
@@ -122,12 +122,13 @@ def _require_kept(located: LocatedCluster, workers: Mapping[str, int]) -> None:
     live = located.kube.get(located.path)  # The watch may be behind our own change.
     if not (now := _differing(live, workers)):
         return
-    who = owners(live, ("spec", "workerGroupSpecs")) or appliers(live)
-    manager = " and ".join(who) or "somebody else"
-    asked = ", ".join(f"{group}={count}" for group, count in workers.items())
-    found = ", ".join(f"{group}={count}" for group, count in now.items())
+    managers = owners(live, ("spec", "workerGroupSpecs")) or appliers(live)
+    manager = " and ".join(managers) or "somebody else"
+    requested = ", ".join(f"{group}={count}" for group, count in workers.items())
+    current = ", ".join(f"{group}={count}" for group, count in now.items())
     raise ClusterStateError(
-        f"Cluster {located.name!r} was scaled to {asked}, and {manager} has set it back to {found}",
+        f"Cluster {located.name!r} was scaled to {requested}, and {manager} has set it back to"
+        f" {current}",
         remedy=f"change `replicas` in the manifest that {manager} applies, or let it leave"
         " spec.workerGroupSpecs as it is",
     )
@@ -136,10 +137,10 @@ def _require_kept(located: LocatedCluster, workers: Mapping[str, int]) -> None:
 def _differing(raycluster: Mapping[str, Any], workers: Mapping[str, int]) -> dict[str, int | None]:
     """Return the replicas of the groups that do not have these; None for a group that is gone."""
     now = {text(group, "groupName"): group for group in worker_groups(raycluster)}
-    found = {
+    counts = {
         name: status.number(now[name].get("replicas")) if name in now else None for name in workers
     }
-    return {name: count for name, count in found.items() if count != workers[name]}
+    return {name: count for name, count in counts.items() if count != workers[name]}
 
 
 def keep(located: LocatedCluster, *, for_s: float) -> None:
@@ -178,11 +179,11 @@ def delete(
 def _wait_until_gone(located: LocatedCluster, *, wait_s: float) -> None:
     deadline_s = time.monotonic() + wait_s
     pause_s = 0.1
-    while (left := _same(located)) is not None:
+    while (remaining := _current_object(located)) is not None:
         if time.monotonic() > deadline_s:
             raise ClusterError(
                 f"Cluster {located.name!r} is still being deleted after {wait_s:.0f} s:"
-                f" {status.phase_of(left.raycluster).message}",
+                f" {status.phase_of(remaining.raycluster).message}",
                 remedy=with_scope(
                     f"`kubectl describe raycluster {located.own_name}` shows its finalizers",
                     context=located.scope.context,
@@ -193,17 +194,17 @@ def _wait_until_gone(located: LocatedCluster, *, wait_s: float) -> None:
         pause_s = min(pause_s * 1.5, 2.0)
 
 
-def change(located: LocatedCluster, make: Callable[[Raw], Raw]) -> None:
+def change(located: LocatedCluster, make_patch: Callable[[Raw], Raw]) -> None:
     """Patch a cluster.
 
-    `make` takes the newest object and returns a merge patch; empty for no change.
+    `make_patch` takes the newest object and returns a merge patch; empty for no change.
 
     A merge patch replaces lists as a whole, so it is valid for that version only and is made again
     if another writer was faster. Raises KubeError.
     """
     raycluster = located.raycluster
     for last in (False,) * (_TRIES - 1) + (True,):
-        patch = make(copy.deepcopy(dict(raycluster)))
+        patch = make_patch(copy.deepcopy(dict(raycluster)))
         if not patch:
             return
         version = raycluster["metadata"].get("resourceVersion")
@@ -222,7 +223,7 @@ def _merged(located: LocatedCluster, patch: Raw) -> None:
     invalidate_ray(located)
 
 
-def _same(located: LocatedCluster) -> LocatedCluster | None:
+def _current_object(located: LocatedCluster) -> LocatedCluster | None:
     now = fetched(located.scope, located.own_name, home=located.home)
     return now if now is not None and now.uid == located.uid else None
 
@@ -234,8 +235,8 @@ def _suspended() -> Raw:
 def _of_version(located: LocatedCluster, patch: Raw) -> Raw:
     """Limit the patch to the object as it was seen."""
     meta = located.raycluster["metadata"]
-    seen = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
-    return {**patch, "metadata": {**patch.get("metadata", {}), **seen}}
+    version = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
 
 
 def _to_zero(raycluster: Raw) -> Raw:
@@ -243,14 +244,14 @@ def _to_zero(raycluster: Raw) -> Raw:
     if not total_expected_pods(raycluster):
         return {}
     before = {
-        group["groupName"]: [status.number(group.get("replicas")), _least(group)]
+        group["groupName"]: [status.number(group.get("replicas")), _min_replicas(group)]
         for group in groups
     }
     for group in groups:
         group["replicas"] = group["minReplicas"] = 0
         if status.is_autoscaled(raycluster):
             # Else the autoscaler keeps busy pods, and adds some for the next run.
-            before[group["groupName"]].append(_most(group))
+            before[group["groupName"]].append(_max_replicas(group))
             group["maxReplicas"] = 0
     remembered = {names.REPLICAS: json.dumps(before), names.IDLE_SINCE: None}
     return {"spec": _groups_of(raycluster, groups), "metadata": _annotated(remembered)}
@@ -276,9 +277,9 @@ def _from_zero(raycluster: Raw, *, now_s: float) -> Raw:
         groups = raycluster["spec"].get("workerGroupSpecs") or []
         for group in groups:
             if group["groupName"] in before:
-                group["replicas"], group["minReplicas"], *most = before[group["groupName"]]
-                if most:
-                    group["maxReplicas"] = most[0]
+                group["replicas"], group["minReplicas"], *max_replicas = before[group["groupName"]]
+                if max_replicas:
+                    group["maxReplicas"] = max_replicas[0]
         patch["spec"] = _groups_of(raycluster, groups)
     if raycluster["spec"].get("suspend") is True and not status.queue_of(raycluster):
         patch.setdefault("spec", {})["suspend"] = False
@@ -300,15 +301,15 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
     for group_name, replicas in workers.items():
         group = by_name.get(group_name)
         if group is None:
-            known = ", ".join(by_name) or "none"
+            group_names = ", ".join(by_name) or "none"
             raise ClusterStateError(
-                f"Cluster {name!r} has no worker group {group_name!r}; known: {known}",
+                f"Cluster {name!r} has no worker group {group_name!r}; known: {group_names}",
                 remedy=f"llmops status {name}",
             )
         _refuse_outside(name, group, replicas)
         if status.is_autoscaled(raycluster):
             _refuse_fewer(name, group, replicas)
-    if all(status.number(by_name[one].get("replicas")) == n for one, n in workers.items()):
+    if all(status.number(by_name[group].get("replicas")) == n for group, n in workers.items()):
         return {}
     for group_name, replicas in workers.items():
         by_name[group_name]["replicas"] = replicas
@@ -316,10 +317,10 @@ def _resized(raycluster: Raw, name: str, workers: Mapping[str, int]) -> Raw:
 
 
 def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
-    least, most = _least(group), _most(group)
-    if not least <= replicas <= most:
+    least, upper = _min_replicas(group), _max_replicas(group)
+    if not least <= replicas <= upper:
         raise ClusterStateError(
-            f"Worker group {group['groupName']!r} of cluster {name!r} may have {least} to {most}"
+            f"Worker group {group['groupName']!r} of cluster {name!r} may have {least} to {upper}"
             f" replicas, not {replicas}",
             remedy="other bounds are set in the cluster template (`min_replicas`,"
             " `max_replicas`): `llmops cluster apply`",
@@ -327,7 +328,7 @@ def _refuse_outside(name: str, group: Raw, replicas: int) -> None:
 
 
 def _refuse_fewer(name: str, group: Raw, replicas: int) -> None:
-    """With the autoscaler KubeRay removes only the pods that it names."""
+    """Raise for fewer replicas: with the autoscaler KubeRay removes only the pods that it names."""
     now = expected_replicas(group)
     if replicas < now:
         raise ClusterStateError(
@@ -338,11 +339,11 @@ def _refuse_fewer(name: str, group: Raw, replicas: int) -> None:
         )
 
 
-def _least(group: Mapping[str, Any]) -> int:
+def _min_replicas(group: Mapping[str, Any]) -> int:
     return status.number(group.get("minReplicas"))
 
 
-def _most(group: Mapping[str, Any]) -> int:
+def _max_replicas(group: Mapping[str, Any]) -> int:
     return status.number(group.get("maxReplicas", NO_LIMIT))
 
 

@@ -30,33 +30,39 @@ def accepted(template: KubeRayTemplate, *, namespace: str | None = None) -> tupl
     """
     kube = open_kube(kubeconfig.context_named(next(iter(template.contexts), None)).name)
     namespace = namespace or template.namespace or kube.namespace
-    made = accepted_manifest(kube, template, namespace=namespace, ask=_ask)
-    return made, f"context {kube.context}, namespace {namespace}"
+    manifest = accepted_manifest(kube, template, namespace=namespace, try_create=_ask)
+    return manifest, f"context {kube.context}, namespace {namespace}"
 
 
 def accepted_manifest(
-    kube: Kube, template: KubeRayTemplate, *, namespace: str, ask: Callable[[Kube, Manifest], None]
+    kube: Kube,
+    template: KubeRayTemplate,
+    *,
+    namespace: str,
+    try_create: Callable[[Kube, Manifest], None],
 ) -> Manifest:
-    """Return a manifest that the API server accepts with strict validation; `ask` checks that.
+    """Return a manifest that the API server accepts with strict validation.
+
+    `try_create` sends it as a dry run.
 
     Raises KubeError with every field that is rejected.
     """
-    lacks = features.lacking(kube) or frozenset()
-    manifest = render(template, namespace=namespace, lacks=lacks)
+    missing = features.lacking(kube) or frozenset()
+    manifest = render(template, namespace=namespace, missing_fields=missing)
     try:
-        ask(kube, manifest)
+        try_create(kube, manifest)
     except KubeError as error:
-        unknown = features.unknown_in(error) - lacks
+        unknown = features.unknown_in(error) - missing
         if not unknown:
             raise
         # The CRD could not be read, so the dry run shows what it lacks.
-        manifest = render(template, namespace=namespace, lacks=lacks | unknown)
-        ask(kube, manifest)
+        manifest = render(template, namespace=namespace, missing_fields=missing | unknown)
+        try_create(kube, manifest)
     return manifest
 
 
-def _ask(kube: Kube, made: Manifest) -> None:
-    for body in (made.raycluster, *made.companions):
+def _ask(kube: Kube, manifest: Manifest) -> None:
+    for body in (manifest.raycluster, *manifest.companions):
         try:
             kube.create(object_path(body, named=False), body, dry_run=True)
         except KubeError as error:

@@ -35,12 +35,14 @@ class Manifest:
     def to_yaml(self, *, with_companions: bool = True) -> str:
         """Return the YAML for `kubectl apply --server-side -f -`, the RayCluster first."""
         companions = self.companions if with_companions else ()
-        return "---\n".join(dump(one) for one in (self.raycluster, *companions))
+        return "---\n".join(dump(body) for body in (self.raycluster, *companions))
 
 
-def render(template: KubeRayTemplate, *, namespace: str, lacks: Iterable[str] = ()) -> Manifest:
-    """Render a template; `lacks` names fields of the spec that the installed CRD does not have."""
-    own_token = AUTH_FIELD in set(lacks)
+def render(
+    template: KubeRayTemplate, *, namespace: str, missing_fields: Iterable[str] = ()
+) -> Manifest:
+    """Render a template without the fields of the spec that the installed CRD lacks."""
+    own_token = AUTH_FIELD in set(missing_fields)
     raycluster = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,

@@ -51,7 +51,7 @@ def worker_pod(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool
             cpus=group.pod_cpus,
             memory=group.pod_memory,
             disk=group.disk,
-            more={group.gpu_resource: str(gpus)} if gpus else {},
+            extra={group.gpu_resource: str(gpus)} if gpus else {},
         ),
     }
     pod = _pod(template, group, container, group=group.name, own_token=own_token)
@@ -62,7 +62,7 @@ def _pod(
     template: KubeRayTemplate, settings: PodSettings, container: Raw, *, group: str, own_token: bool
 ) -> Raw:
     shm_volume, shm_mount = shm(settings, container["resources"]["limits"]["memory"])
-    own, own_mounts = volumes([*template.storage.volumes, *settings.volumes])
+    user_volumes, user_mounts = volumes([*template.storage.volumes, *settings.volumes])
     secret, secret_mounts = secret_volumes(template.secrets)
     warm = template.warm.enabled
     container |= {
@@ -70,7 +70,7 @@ def _pod(
         "imagePullPolicy": template.image_pull_policy,
         **_variables(template, settings, own_token=own_token),
         "volumeMounts": [
-            *(shm_mount, *own_mounts, *secret_mounts),
+            *(shm_mount, *user_mounts, *secret_mounts),
             *(warm_files.mounts() if warm else []),
             *(tls.mounts() if template.tls.enabled else []),
         ],
@@ -80,7 +80,7 @@ def _pod(
         # The operator takes the first container as Ray's.
         "containers": [container],
         "volumes": [
-            *(shm_volume, *own, *secret),
+            *(shm_volume, *user_volumes, *secret),
             *(warm_files.volumes(template.name) if warm else []),
             *(tls.volumes(template.tls, cluster=template.name) if template.tls.enabled else []),
         ],
@@ -93,8 +93,10 @@ def _pod(
 def _before_ray(template: KubeRayTemplate, container: Raw) -> Raw:
     if not template.tls.enabled:
         return {}
-    made = tls.init_container(image=container["image"], pull_policy=container["imagePullPolicy"])
-    return {"initContainers": [made]}
+    init_container = tls.init_container(
+        image=container["image"], pull_policy=container["imagePullPolicy"]
+    )
+    return {"initContainers": [init_container]}
 
 
 def _variables(template: KubeRayTemplate, settings: PodSettings, *, own_token: bool) -> Raw:
@@ -125,7 +127,7 @@ def _finished(template: KubeRayTemplate, settings: PodSettings, pod: Raw) -> Raw
 
 
 def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, str]:
-    given = {**template.env, **settings.env}
+    user_env = {**template.env, **settings.env}
     env = {
         # A stopped run needs time for its checkpoint; Ray's default is 3 s. Whole seconds only.
         "RAY_JOB_STOP_WAIT_TIME_S": str(max(1, round(template.stop_wait_s))),
@@ -134,9 +136,9 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
     if template.autoscaling.enabled:
         # Ray Train gives workers 60 s to start, and a new GPU node takes minutes.
         env["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(_LONGEST_SCALE_UP_S)
-    env |= given
-    alone = not any(group.highest for group in template.worker_groups)
-    env |= NodePrice.of(settings.price, only_node=alone).environment()
+    env |= user_env
+    is_only_node = not any(group.highest for group in template.worker_groups)
+    env |= NodePrice.of(settings.price, only_node=is_only_node).environment()
     if template.tls.enabled:
         env |= tls.environment()
     if template.storage.runs:
@@ -144,7 +146,7 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
     if (copied_bytes := num_bytes(template.storage.copy_outputs)) != DEFAULT_LIMIT_BYTES:
         env[COPY_LIMIT_ENV_VAR] = str(copied_bytes)
     if template.warm.enabled:
-        env |= warm_files.environment(template.warm, python_path=given.get("PYTHONPATH"))
+        env |= warm_files.environment(template.warm, python_path=user_env.get("PYTHONPATH"))
     return env
 
 
@@ -157,9 +159,9 @@ def _token_env(cluster: str) -> list[Raw]:
     ]
 
 
-def _resources(*, cpus: str, memory: str, disk: str | None, more: Raw | None = None) -> Raw:
+def _resources(*, cpus: str, memory: str, disk: str | None, extra: Raw | None = None) -> Raw:
     """Return requests equal to limits: throttled or evicted training helps nobody."""
-    amounts: Raw = {"cpu": cpus, "memory": memory, **(more or {})}
+    amounts: Raw = {"cpu": cpus, "memory": memory, **(extra or {})}
     if disk is not None:
         amounts["ephemeral-storage"] = disk
     return {"requests": amounts, "limits": dict(amounts)}
@@ -173,7 +175,7 @@ def ray_start_params(settings: HeadSettings | WorkerGroup) -> dict[str, str]:
     return {name: str(value) for name, value in params.items() if value is not None}
 
 
-# --- Which nodes the pods may use: a template's selectors, tolerations, affinity and spread ---
+# --- Placement: selectors, tolerations, affinity and spread ---
 
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -191,13 +193,14 @@ _SPOT_LABELS: Final = (
 
 def placement(settings: PodSettings, *, cluster: str, group: str) -> Raw:
     """Return the fields of a pod's spec; those at their default are omitted."""
-    own = {names.RAY_CLUSTER_LABEL: cluster, names.RAY_GROUP_LABEL: group}
+    group_labels = {names.RAY_CLUSTER_LABEL: cluster, names.RAY_GROUP_LABEL: group}
     fields = {
         "nodeSelector": dict(settings.node_selector),
         "tolerations": _tolerations(settings),
-        "affinity": _affinity(settings, own),
+        "affinity": _affinity(settings, group_labels),
         "topologySpreadConstraints": [
-            {"labelSelector": {"matchLabels": own}, **raw} for raw in settings.topology_spread
+            {"labelSelector": {"matchLabels": group_labels}, **raw}
+            for raw in settings.topology_spread
         ],
         "priorityClassName": settings.priority_class,
     }
@@ -205,14 +208,14 @@ def placement(settings: PodSettings, *, cluster: str, group: str) -> Raw:
 
 
 def _tolerations(settings: PodSettings) -> list[Raw]:
-    found = [dict(raw) for raw in settings.tolerations]
+    tolerations = [dict(raw) for raw in settings.tolerations]
     if isinstance(settings, WorkerGroup):
         if settings.pod_gpus:
             # GPU nodes are tainted with the name of their resource nearly everywhere.
-            found.append(_tolerate(settings.gpu_resource))
+            tolerations.append(_tolerate(settings.gpu_resource))
         if settings.spot:
-            found += [_tolerate(key, value) for key, value in _SPOT_TAINTS]
-    return [raw for index, raw in enumerate(found) if raw not in found[:index]]
+            tolerations += [_tolerate(key, value) for key, value in _SPOT_TAINTS]
+    return [raw for index, raw in enumerate(tolerations) if raw not in tolerations[:index]]
 
 
 def _tolerate(key: str, value: str | None = None) -> Raw:
@@ -221,11 +224,11 @@ def _tolerate(key: str, value: str | None = None) -> Raw:
     return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
 
 
-def _affinity(settings: PodSettings, own: Mapping[str, str]) -> Raw:
+def _affinity(settings: PodSettings, group_labels: Mapping[str, str]) -> Raw:
     affinity = dict(settings.affinity)
     if settings.one_per_node and not isinstance(settings, HeadSettings):
         term = {
-            "labelSelector": {"matchLabels": dict(own)},
+            "labelSelector": {"matchLabels": dict(group_labels)},
             "topologyKey": "kubernetes.io/hostname",
         }
         anti = dict(affinity.get("podAntiAffinity") or {})
@@ -236,9 +239,9 @@ def _affinity(settings: PodSettings, own: Mapping[str, str]) -> Raw:
     return affinity
 
 
-def _on_spot(wanted: Mapping[str, Any]) -> Raw:
+def _on_spot(affinity: Mapping[str, Any]) -> Raw:
     """Require spot nodes. Terms are alternatives, so each of the user's gets each cloud's label."""
-    terms = wanted.get("nodeSelectorTerms") or [{}]
+    terms = affinity.get("nodeSelectorTerms") or [{}]
     return {
         "nodeSelectorTerms": [
             {
@@ -254,22 +257,22 @@ def _on_spot(wanted: Mapping[str, Any]) -> Raw:
     }
 
 
-# --- Volumes, secrets and environment variables of a pod, from its template ---
+# --- Volumes, secrets and environment variables ---
 
 
 _SHM_SHARE = 0.3  # Ray's own share for its object store, which is in /dev/shm.
 _MIB = 2**20
 
 
-def volumes(given: Sequence[Volume]) -> tuple[list[Raw], list[Raw]]:
+def volumes(declared: Sequence[Volume]) -> tuple[list[Raw], list[Raw]]:
     """Return (volumes of the pod, mounts of the container); a claim mounted twice is one volume."""
     pod: dict[str, Raw] = {}
     mounts = []
-    for volume in given:
+    for volume in declared:
         source = _source(volume)
-        known = next((name for name, other in pod.items() if other == source), None)
-        shared = "emptyDir" not in source and known is not None
-        name = known if shared and known is not None else f"volume-{len(pod)}"
+        existing_name = next((name for name, existing in pod.items() if existing == source), None)
+        shared = "emptyDir" not in source and existing_name is not None
+        name = existing_name if shared and existing_name is not None else f"volume-{len(pod)}"
         pod[name] = source
         mount: Raw = {"name": name, "mountPath": volume.mount}
         mounts.append({**mount, "readOnly": True} if volume.read_only else mount)

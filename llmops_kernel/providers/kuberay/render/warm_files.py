@@ -21,7 +21,7 @@ _OTHERS: Final = (
     *("__init__.py", "version.py"),
     *("hardware/__init__.py", "hardware/load.py", "hardware/priority.py"),
 )
-"""What they need of the rest of the package."""
+"""Modules of the rest of the package that they need."""
 _CODE_VOLUME: Final = "llmops-warm-code"
 _FOLDER_VOLUME: Final = "llmops-warm"
 
@@ -31,8 +31,8 @@ def files() -> dict[str, str]:
     """Return path below `code` of the hook -> text. The files need only the standard library."""
     package = _WARM.parent
     modules = sorted(path for path in _WARM.glob("*.py") if path.name not in _FOR_JOBS)
-    own = [*(package / name for name in _OTHERS), *modules]
-    return {str(path.relative_to(package.parent)): path.read_text() for path in own}
+    paths = [*(package / name for name in _OTHERS), *modules]
+    return {str(path.relative_to(package.parent)): path.read_text() for path in paths}
 
 
 def config_map(cluster: str, *, namespace: str, labels: dict[str, str]) -> dict[str, Any]:

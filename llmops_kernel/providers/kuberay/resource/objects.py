@@ -27,16 +27,16 @@ def dig(obj: Any, *path: str) -> Any:
 
 
 def text(obj: Any, *path: str) -> str:
-    found = dig(obj, *path)
-    return found if isinstance(found, str) else ""
+    value = dig(obj, *path)
+    return value if isinstance(value, str) else ""
 
 
 def fields(obj: Any, *path: str) -> dict[str, Any]:
     """Return an object; empty if there is none. Keys that are not strings are omitted."""
-    found = dig(obj, *path)
-    if not isinstance(found, dict | Mapping):
+    mapping = dig(obj, *path)
+    if not isinstance(mapping, dict | Mapping):
         return {}
-    return {name: value for name, value in found.items() if isinstance(name, str)}
+    return {name: value for name, value in mapping.items() if isinstance(name, str)}
 
 
 def labels(obj: Any, *path: str) -> dict[str, str]:
@@ -45,23 +45,23 @@ def labels(obj: Any, *path: str) -> dict[str, str]:
 
 def objects(obj: Any, *path: str) -> list[Obj]:
     """Return a list of objects; other items are omitted."""
-    found = dig(obj, *path)
-    if not isinstance(found, list | tuple):
+    value = dig(obj, *path)
+    if not isinstance(value, list | tuple):
         return []
-    return [item for item in found if isinstance(item, dict | Mapping)]
+    return [item for item in value if isinstance(item, dict | Mapping)]
 
 
 def texts(obj: Any, *path: str) -> list[str]:
-    found = dig(obj, *path)
-    return [t for t in found if isinstance(t, str)] if isinstance(found, list | tuple) else []
+    value = dig(obj, *path)
+    return [t for t in value if isinstance(t, str)] if isinstance(value, list | tuple) else []
 
 
 def whole(obj: Any, *path: str) -> int | None:
     """Return an integer within the range of Kubernetes."""
-    found = dig(obj, *path)
-    if not isinstance(found, int) or isinstance(found, bool):
+    value = dig(obj, *path)
+    if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return found if -_INT64 <= found < _INT64 else None
+    return value if -_INT64 <= value < _INT64 else None
 
 
 def quantity(value: Any) -> Decimal | None:
@@ -69,10 +69,10 @@ def quantity(value: Any) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        found = amount(value)
+        number = amount(value)
     except (ValueError, ArithmeticError):
         return None
-    return found if found.is_finite() and abs(found.adjusted()) < _MAX_DIGITS else None
+    return number if number.is_finite() and abs(number.adjusted()) < _MAX_DIGITS else None
 
 
 def quantities(obj: Any, *path: str) -> dict[str, Decimal]:
@@ -85,8 +85,8 @@ def time_s(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     try:
-        found = datetime.fromisoformat(value)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(value)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
 
@@ -106,13 +106,13 @@ def changed_s(obj: Any) -> float | None:
         for item in objects(obj, "metadata", "managedFields")
         if item.get("subresource") != "status"
     )
-    return max((found for found in (*times, created_s(obj)) if found is not None), default=None)
+    return max((at_s for at_s in (*times, created_s(obj)) if at_s is not None), default=None)
 
 
 def condition(obj: Any, kind: str) -> Obj:
     """Return the condition of that type in `status`; empty if there is none."""
-    found = objects(obj, "status", "conditions")
-    return next((item for item in found if item.get("type") == kind), {})
+    conditions = objects(obj, "status", "conditions")
+    return next((item for item in conditions if item.get("type") == kind), {})
 
 
 def event_time_s(event: Obj) -> float:
@@ -124,7 +124,7 @@ def event_time_s(event: Obj) -> float:
         event.get("eventTime"),
         dig(event, "metadata", "creationTimestamp"),
     )
-    return next((found for value in times if (found := time_s(value)) is not None), 0.0)
+    return next((at_s for value in times if (at_s := time_s(value)) is not None), 0.0)
 
 
 def event_text(event: Obj) -> str:
@@ -164,7 +164,7 @@ def one_line(message: str, *, limit: int = 300) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-# --- Which other field managers own a RayCluster's fields, from its `managedFields` ---
+# --- Other field managers of a RayCluster, from its `managedFields` ---
 
 
 Raw = Mapping[str, Any]
@@ -179,12 +179,12 @@ def appliers(live: Raw) -> tuple[str, ...]:
 
     A GitOps manager or `kubectl apply` in a pipeline, unlike `kubectl edit` or an operator.
     """
-    found = (
+    managers = (
         entry["manager"]
         for entry in _others(live)
         if "f:spec" in _fields(entry) and _applies(entry)
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(managers))
 
 
 def owners(live: Raw, path: Sequence[str]) -> tuple[str, ...]:
@@ -192,8 +192,8 @@ def owners(live: Raw, path: Sequence[str]) -> tuple[str, ...]:
 
     Kueue is left out: what it writes is sent back, and taking its lists over loses nothing.
     """
-    found = (entry["manager"] for entry in _others(live) if _covers(_fields(entry), path))
-    return tuple(dict.fromkeys(manager for manager in found if not manager.startswith(_KUEUE)))
+    managers = (entry["manager"] for entry in _others(live) if _covers(_fields(entry), path))
+    return tuple(dict.fromkeys(manager for manager in managers if not manager.startswith(_KUEUE)))
 
 
 def _others(live: Raw) -> Iterator[Raw]:
@@ -236,7 +236,7 @@ def _item(node: Raw, name: str) -> Raw | None:
 
 def _values(text: str) -> Sequence[Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return ()
-    return list(found.values()) if isinstance(found, dict) else ()
+    return list(value.values()) if isinstance(value, dict) else ()

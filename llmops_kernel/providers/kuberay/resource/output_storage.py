@@ -1,4 +1,4 @@
-"""Where the pods of a RayCluster write outputs of runs, from the environment of its head."""
+"""Storage for outputs of runs, read from the environment of a RayCluster's head."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 def output_storage_of(raycluster: Obj) -> OutputStorage:
     """Read it from what was applied: a template may have changed since."""
     containers = dig(raycluster, "spec", "headGroupSpec", "template", "spec", "containers") or [{}]
-    given = {one["name"]: one.get("value") or "" for one in containers[0].get("env") or []}
+    env = {
+        variable["name"]: variable.get("value") or "" for variable in containers[0].get("env") or []
+    }
     return OutputStorage(
-        runs=given.get(RUN_STORAGE_ENV_VAR) or None,
-        copied_bytes=limit_of(given.get(COPY_LIMIT_ENV_VAR, "")),
+        runs=env.get(RUN_STORAGE_ENV_VAR) or None,
+        copied_bytes=limit_of(env.get(COPY_LIMIT_ENV_VAR, "")),
         pods_go_when_idle=is_autoscaled(raycluster),
     )

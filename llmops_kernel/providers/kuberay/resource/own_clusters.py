@@ -1,4 +1,4 @@
-"""What this user decided about RayClusters, kept at home: anybody may edit a live annotation.
+"""Decisions of this user about RayClusters, kept at home: anybody may edit an annotation.
 
 A record is made by `up`, `apply` and `cluster guard` only. It belongs to the uid, which the API
 server gives, so that a newer cluster of the same name inherits nothing.
@@ -26,7 +26,7 @@ _HARMLESS: Final = ("service-proxy",)
 
 @dataclass(frozen=True)
 class OwnCluster:
-    """What is recorded of one RayCluster."""
+    """Record of a RayCluster of this user."""
 
     access: Access | None = None
     """That of this user's own template; None if the user has applied none."""
@@ -38,13 +38,13 @@ class OwnCluster:
 
 def read(home: Path, raycluster: Obj) -> OwnCluster:
     """Return the record; an empty one where there is none."""
-    found = _read(_path(home, raycluster))
+    record = _read(_path(home, raycluster))
     access = None
     with suppress(ValueError):
-        access = Access.model_validate(found["access"]) if found.get("access") else None
-    secret = found.get("secret")
+        access = Access.model_validate(record["access"]) if record.get("access") else None
+    secret = record.get("secret")
     return OwnCluster(
-        access, secret if isinstance(secret, str) else "", found.get("guarded") is True
+        access, secret if isinstance(secret, str) else "", record.get("guarded") is True
     )
 
 
@@ -74,20 +74,20 @@ def note(
         write_whole(path, json.dumps(record).encode())
 
 
-def is_recorded(home: Path, *where: str) -> bool:
+def is_recorded(home: Path, *location: str) -> bool:
     """Return whether a cluster at this context, namespace and name was used, or begun."""
-    *scope, name = where
+    *scope, name = location
     records = map(_read, (home / "kuberay" / "own").glob("*.json"))
-    is_used = any(one.get("name") == name and one.get("where") == scope for one in records)
-    return is_used or _begun_path(home, where).exists()
+    is_used = any(record.get("name") == name and record.get("where") == scope for record in records)
+    return is_used or _begun_path(home, location).exists()
 
 
-def begin(home: Path, *where: str) -> str:
+def begin(home: Path, *location: str) -> str:
     """Return the mark of a creation at a context, namespace and name; the same until `finish`.
 
     If it cannot be written, only a creation whose answer is lost is not known again.
     """
-    path = _begun_path(home, where)
+    path = _begun_path(home, location)
     mark = _read(path).get("mark")
     if isinstance(mark, str) and mark:
         return mark
@@ -98,16 +98,16 @@ def begin(home: Path, *where: str) -> str:
     return mark
 
 
-def is_begun(home: Path, raycluster: Obj, *where: str) -> bool:
+def is_begun(home: Path, raycluster: Obj, *location: str) -> bool:
     """Return whether this user created it and has not learned that it exists."""
-    mark = _read(_begun_path(home, where)).get("mark")
+    mark = _read(_begun_path(home, location)).get("mark")
     return bool(mark) and status.annotation(raycluster, names.CREATION) == mark
 
 
-def finish(home: Path, *where: str) -> None:
+def finish(home: Path, *location: str) -> None:
     """Forget the mark: the answer has arrived."""
     with suppress(OSError):
-        _begun_path(home, where).unlink(missing_ok=True)
+        _begun_path(home, location).unlink(missing_ok=True)
 
 
 def forget(home: Path, raycluster: Obj, *, context: str) -> None:
@@ -123,11 +123,11 @@ def access_of(home: Path, raycluster: Obj) -> Access:
 
     Without one, the cluster's annotation chooses only between routes through the API server.
     """
-    own = read(home, raycluster).access
-    if own is not None:
-        return own
-    way = status.access_of(raycluster).way
-    return Access(way=way if way in _HARMLESS else "auto")
+    access = read(home, raycluster).access
+    if access is not None:
+        return access
+    method = status.access_of(raycluster).way
+    return Access(way=method if method in _HARMLESS else "auto")
 
 
 def refused_url(home: Path, raycluster: Obj) -> str | None:
@@ -138,14 +138,14 @@ def refused_url(home: Path, raycluster: Obj) -> str | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _begun_path(home: Path, where: tuple[str, ...]) -> Path:
-    key = hashlib.sha256("\n".join(where).encode()).hexdigest()[:32]
+def _begun_path(home: Path, location: tuple[str, ...]) -> Path:
+    key = hashlib.sha256("\n".join(location).encode()).hexdigest()[:32]
     return home / "kuberay" / "begun" / f"{key}.json"
 
 

@@ -1,4 +1,4 @@
-"""What a RayCluster reports about itself, and the state that follows from it. Pure."""
+"""Status that a RayCluster reports, and the state that follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def is_elastic(raycluster: Obj) -> bool:
     templates, and only where its feature gate ElasticJobsViaWorkloadSlices is on.
     """
     gates = objects(raycluster, "spec", "headGroupSpec", "template", "spec", "schedulingGates")
-    asked = annotation(raycluster, names.ELASTIC_ANNOTATION) == "true"
-    return asked and any(gate.get("name") == names.ELASTIC_GATE for gate in gates)
+    is_requested = annotation(raycluster, names.ELASTIC_ANNOTATION) == "true"
+    return is_requested and any(gate.get("name") == names.ELASTIC_GATE for gate in gates)
 
 
 def is_replaced_when_resized(raycluster: Obj) -> bool:
@@ -101,8 +101,8 @@ def head_takes_work(raycluster: Obj) -> bool:
 
 
 def is_ours(raycluster: Obj) -> bool:
-    found = labels(raycluster, "metadata", "labels").get(names.MANAGED_BY_LABEL)
-    return found == names.MANAGED_BY
+    manager = labels(raycluster, "metadata", "labels").get(names.MANAGED_BY_LABEL)
+    return manager == names.MANAGED_BY
 
 
 def is_autoscaled(raycluster: Obj) -> bool:
@@ -117,9 +117,9 @@ def created_s(raycluster: Obj) -> float | None:
 
 
 def condition(raycluster: Obj, kind: str) -> Obj:
-    for one in objects(raycluster, "status", "conditions"):
-        if one.get("type") == kind:
-            return one
+    for item in objects(raycluster, "status", "conditions"):
+        if item.get("type") == kind:
+            return item
     return {}
 
 
@@ -127,9 +127,9 @@ def holds(raycluster: Obj, kind: str) -> bool:
     return condition(raycluster, kind).get("status") == "True"
 
 
-def number(found: Any) -> int:
+def number(value: Any) -> int:
     """Return the number; Kubernetes omits zeros."""
-    return found if isinstance(found, int) else 0
+    return value if isinstance(value, int) else 0
 
 
 def workers_ready(raycluster: Obj) -> int:
@@ -150,12 +150,12 @@ def is_behind(raycluster: Obj) -> bool:
     """
     if not generation_behind(raycluster):
         return False
-    asked = (total_expected_pods(raycluster), total_least_pods(raycluster))
-    seen = tuple(
+    requested = (total_expected_pods(raycluster), total_least_pods(raycluster))
+    reported = tuple(
         number(dig(raycluster, "status", field))
         for field in ("desiredWorkerReplicas", "minWorkerReplicas")
     )
-    return asked != seen
+    return requested != reported
 
 
 def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo, ...]:
@@ -176,23 +176,23 @@ def group_infos(raycluster: Obj, pods: Sequence[Obj] | None) -> tuple[GroupInfo,
 
 
 def _group_of(pod: Obj) -> str:
-    found = (pod["metadata"].get("labels") or {}).get(names.RAY_GROUP_LABEL)
-    return str(found)
+    group = (pod["metadata"].get("labels") or {}).get(names.RAY_GROUP_LABEL)
+    return str(group)
 
 
 def pod_is_ready(pod: Obj) -> bool:
     # Each look reads up to a thousand pods: skip the checks that single objects get.
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "Ready":
-            return bool(one.get("status") == "True")
+    for item in (pod.get("status") or {}).get("conditions") or ():
+        if item.get("type") == "Ready":
+            return bool(item.get("status") == "True")
     return False
 
 
 def ready_since_s(raycluster: Obj) -> float | None:
     """Return when the current head became ready: before any job, idle time counts from there."""
-    found = condition(raycluster, HEAD_READY)
+    head_ready = condition(raycluster, HEAD_READY)
     try:
-        return datetime.fromisoformat(text(found, "lastTransitionTime")).timestamp()
+        return datetime.fromisoformat(text(head_ready, "lastTransitionTime")).timestamp()
     except ValueError:
         return created_s(raycluster)
 
@@ -200,8 +200,8 @@ def ready_since_s(raycluster: Obj) -> float | None:
 def access_of(raycluster: Obj) -> Access:
     """Return how its dashboard is reached, from its template; an adopted cluster has no setting."""
     try:
-        found = json.loads(annotation(raycluster, names.ACCESS) or "{}")
-        return Access.model_validate(_upgraded(found))
+        recorded = json.loads(annotation(raycluster, names.ACCESS) or "{}")
+        return Access.model_validate(_upgraded(recorded))
     except ValueError:
         return Access()
 
@@ -209,10 +209,10 @@ def access_of(raycluster: Obj) -> Access:
 def template_of(raycluster: Obj) -> KubeRayTemplate | None:
     """Return the template that it was made from, maybe by another release; None if adopted."""
     try:
-        found = json.loads(annotation(raycluster, names.TEMPLATE))
-        if isinstance(found, dict) and "access" in found:
-            found["access"] = _upgraded(found["access"])
-        return KubeRayTemplate.model_validate_json(json.dumps(found), context=WITHOUT_RULES)
+        recorded = json.loads(annotation(raycluster, names.TEMPLATE))
+        if isinstance(recorded, dict) and "access" in recorded:
+            recorded["access"] = _upgraded(recorded["access"])
+        return KubeRayTemplate.model_validate_json(json.dumps(recorded), context=WITHOUT_RULES)
     except ValueError:
         return None
 
@@ -239,13 +239,13 @@ def remembered_replicas(raycluster: Obj) -> dict[str, list[int]]:
     With Ray's autoscaler maxReplicas follows, which was set to zero as well.
     """
     try:
-        found = json.loads(annotation(raycluster, names.REPLICAS) or "{}")
+        recorded = json.loads(annotation(raycluster, names.REPLICAS) or "{}")
     except ValueError:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(recorded, dict):
         return {}
     return {
-        group: value if isinstance(value, list) else [value, 0] for group, value in found.items()
+        group: value if isinstance(value, list) else [value, 0] for group, value in recorded.items()
     }
 
 
@@ -255,38 +255,42 @@ def phase_of(raycluster: Obj) -> Phase:
     `status.state` is sticky and not used.
     """
     if text(raycluster, "metadata", "deletionTimestamp"):
-        return Phase(ClusterState.STOPPING, _leaving(raycluster))
+        return Phase(ClusterState.STOPPING, _deletion_message(raycluster))
     if dig(raycluster, "spec", "suspend") is True:
-        return _suspended(raycluster)
+        return _suspension_phase(raycluster)
     if remembered_replicas(raycluster) and not total_expected_pods(raycluster):
         return Phase(
             ClusterState.STOPPED,
             "It is scaled to zero workers; its head keeps running under Kueue",
             head_runs=True,
         )
-    return _coming(raycluster)
+    return _starting_phase(raycluster)
 
 
-def _leaving(raycluster: Obj) -> str:
+def _deletion_message(raycluster: Obj) -> str:
     finalizers = dig(raycluster, "metadata", "finalizers") or []
-    own = [one for one in finalizers if one not in ("foregroundDeletion", "orphan")]
-    return f"It is being deleted; {', '.join(own)} holds it" if own else "It is being deleted"
+    other_finalizers = [name for name in finalizers if name not in ("foregroundDeletion", "orphan")]
+    return (
+        f"It is being deleted; {', '.join(other_finalizers)} holds it"
+        if other_finalizers
+        else "It is being deleted"
+    )
 
 
-def _suspended(raycluster: Obj) -> Phase:
+def _suspension_phase(raycluster: Obj) -> Phase:
     if queue := queue_of(raycluster):
         # Kueue owns `suspend`: the cluster is not stopped, it waits in a queue.
         return Phase(ClusterState.STARTING, f"It waits in queue {queue} for Kueue to admit it")
     has_conditions = bool(objects(raycluster, "status", "conditions"))
-    said = text(raycluster, "status", "state") == "suspended"
-    if holds(raycluster, SUSPENDED) or (said and not has_conditions):
+    is_reported = text(raycluster, "status", "state") == "suspended"
+    if holds(raycluster, SUSPENDED) or (is_reported and not has_conditions):
         return Phase(ClusterState.STOPPED, "Its RayCluster is suspended")
     if not fields(raycluster, "status"):
         return Phase(ClusterState.STOPPED, "Its RayCluster is suspended, and never ran")
     return Phase(ClusterState.STOPPING, "Its RayCluster is being suspended")
 
 
-def _coming(raycluster: Obj) -> Phase:
+def _starting_phase(raycluster: Obj) -> Phase:
     if not fields(raycluster, "status"):
         return Phase(ClusterState.STARTING, "The operator has not processed it yet")
     if is_behind(raycluster):
@@ -294,16 +298,16 @@ def _coming(raycluster: Obj) -> Phase:
     was_up = holds(raycluster, PROVISIONED)
     if not _head_is_ready(raycluster):
         return Phase(ClusterState.STARTING, _head_message(raycluster, was_up=was_up))
-    ready, wanted = workers_ready(raycluster), _needed(raycluster)
-    if ready < wanted:
+    ready, needed = workers_ready(raycluster), _needed(raycluster)
+    if ready < needed:
         return Phase(
             ClusterState.STARTING,
-            f"{ready} of {wanted} workers are ready",
+            f"{ready} of {needed} workers are ready",
             serves=was_up and ready > 0 and is_elastic(raycluster),
         )
     if holds(raycluster, FAILURE):
-        said = text(condition(raycluster, FAILURE), "message")
-        return Phase(ClusterState.STARTING, f"The operator could not create its pods: {said}")
+        message = text(condition(raycluster, FAILURE), "message")
+        return Phase(ClusterState.STARTING, f"The operator could not create its pods: {message}")
     return Phase(ClusterState.READY, asks_ray=True)
 
 
@@ -313,8 +317,8 @@ def _needed(raycluster: Obj) -> int:
     With the autoscaler, workers come only when there is work, and waiting for all of them would
     never end.
     """
-    wanted = total_expected_pods(raycluster)
-    return min(wanted, total_least_pods(raycluster)) if is_autoscaled(raycluster) else wanted
+    expected = total_expected_pods(raycluster)
+    return min(expected, total_least_pods(raycluster)) if is_autoscaled(raycluster) else expected
 
 
 def _head_is_ready(raycluster: Obj) -> bool:
@@ -325,16 +329,16 @@ def _head_is_ready(raycluster: Obj) -> bool:
 
 
 def _head_message(raycluster: Obj, *, was_up: bool) -> str:
-    found = condition(raycluster, HEAD_READY)
-    reason, said = text(found, "reason"), text(found, "message")
-    why = ": ".join(part for part in (reason, said) if part and part != "HeadPodNotFound")
-    reported = f" ({why})" if why else ""
+    head_ready = condition(raycluster, HEAD_READY)
+    reason, message = text(head_ready, "reason"), text(head_ready, "message")
+    details = ": ".join(part for part in (reason, message) if part and part != "HeadPodNotFound")
+    reported = f" ({details})" if details else ""
     if was_up:
         return f"The head pod, which was ready before, is not ready any more{reported}"
     return f"The head pod is not ready yet{reported}"
 
 
-# --- How many pods KubeRay's operator creates for the worker groups of a RayCluster ---
+# --- Expected numbers of worker pods ---
 
 
 NO_LIMIT: Final = 2**31 - 1
@@ -418,7 +422,7 @@ def _limit(group: Obj) -> int:
     return NO_LIMIT if limit is None else limit
 
 
-# --- What Ray's autoscaler can bring a RayCluster to, by Ray's names of resources ---
+# --- Reachable resources with Ray's autoscaler, by Ray's names ---
 
 
 def most_resources(raycluster: Obj) -> dict[str, float] | None:
@@ -436,16 +440,23 @@ def most_resources(raycluster: Obj) -> dict[str, float] | None:
 
 def _of_pod(group: Obj) -> dict[str, float]:
     """Return what Ray schedules on one pod, by the operator's and the autoscaler's own rule."""
-    params, own = group.get("rayStartParams") or {}, group.get("resources") or {}
+    params, group_resources = group.get("rayStartParams") or {}, group.get("resources") or {}
     containers = dig(group, "template", "spec", "containers")
-    given = containers[0].get("resources") if isinstance(containers, list) and containers else None
-    limits = (given or {}).get("limits") or {}
-    requests = (given or {}).get("requests") or {}
-    cpus = (own.get("CPU"), params.get("num-cpus"), limits.get("cpu"), requests.get("cpu"))
+    container_resources = (
+        containers[0].get("resources") if isinstance(containers, list) and containers else None
+    )
+    limits = (container_resources or {}).get("limits") or {}
+    requests = (container_resources or {}).get("requests") or {}
+    cpus = (
+        group_resources.get("CPU"),
+        params.get("num-cpus"),
+        limits.get("cpu"),
+        requests.get("cpu"),
+    )
     gpus = [value for name, value in limits.items() if str(name).endswith("gpu")]
     return {
         "CPU": _number(*cpus),
-        "GPU": _number(own.get("GPU"), params.get("num-gpus"), *gpus[:1]),
+        "GPU": _number(group_resources.get("GPU"), params.get("num-gpus"), *gpus[:1]),
     }
 
 

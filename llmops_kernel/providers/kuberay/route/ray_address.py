@@ -54,12 +54,12 @@ def get_job_submission_client_cluster_info(
 
     connection = _connection(address)
     if connection.route is None:
-        url, own = connection.dashboard_url, connection.headers()
+        url, own_headers = connection.dashboard_url, connection.headers()
     else:
         relay = _relay(connection)
-        url, own = relay.url, relay.headers
+        url, own_headers = relay.url, relay.headers
     return ClusterInfo(
-        address=url, cookies=cookies, metadata=metadata, headers={**(headers or {}), **own}
+        address=url, cookies=cookies, metadata=metadata, headers={**(headers or {}), **own_headers}
     )
 
 
@@ -80,7 +80,7 @@ def _relay(connection: Connection) -> Relay:
     return _relays[key]
 
 
-# --- A loopback address for a dashboard, for programs that cannot use its route themselves ---
+# --- A relay on loopback, for programs that cannot use the route themselves ---
 
 
 SECRET_HEADER: Final = "X-LLMOps-Relay"
@@ -145,16 +145,16 @@ class Relay:
         headers = {n: request.headers[n] for n in _PASSED_ON if n in request.headers}
         # The other client may not support every encoding that ours can decode.
         headers.setdefault("Accept-Encoding", "identity")
-        asked = self._http.build_request(
+        outgoing = self._http.build_request(
             request.method,
             request.raw_path,
             headers=headers,
             content=await _body(request),
         )
-        answer = await self._http.send(asked, stream=True)
+        answer = await self._http.send(outgoing, stream=True)
         async with aclosing(answer):
-            passed = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
-            response = web.StreamResponse(status=answer.status_code, headers=passed)
+            headers_back = {n: answer.headers[n] for n in _PASSED_BACK if n in answer.headers}
+            response = web.StreamResponse(status=answer.status_code, headers=headers_back)
             await response.prepare(request)
             if request.method != "HEAD":
                 async for chunk in answer.aiter_raw(CHUNK_BYTES):
@@ -176,11 +176,11 @@ class Relay:
                 return web.Response(status=502, text=f"The cluster does not answer: {error}")
             local = web.WebSocketResponse(heartbeat=_PING_S, compress=False, max_msg_size=0)
             await local.prepare(request)
-            ways = [asyncio.ensure_future(_pump(remote, local))]
-            ways.append(asyncio.ensure_future(_pump(local, remote)))
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
+            tasks = [asyncio.ensure_future(_pump(remote, local))]
+            tasks.append(asyncio.ensure_future(_pump(local, remote)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
             code = remote.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
             with suppress(Exception):
                 await remote.close()
@@ -196,17 +196,17 @@ class Relay:
         """Connect with the current credentials, renewed once when they are rejected."""
         import aiohttp
 
-        asked = self._http.build_request("GET", path)
+        outgoing = self._http.build_request("GET", path)
         auth = self._http.auth or httpx.Auth()
-        flow = auth.async_auth_flow(asked)
-        asked = await anext(flow)
+        flow = auth.async_auth_flow(outgoing)
+        outgoing = await anext(flow)
         route = self._connection.route
-        is_tls = asked.url.scheme == "https"
+        is_tls = outgoing.url.scheme == "https"
         while True:
             try:
                 return await session.ws_connect(
-                    str(asked.url),
-                    headers=_credentials(asked),
+                    str(outgoing.url),
+                    headers=_credentials(outgoing),
                     ssl=route.verify() if route and is_tls else True,
                     proxy=route.proxy() if route else None,
                     heartbeat=_PING_S,
@@ -214,7 +214,7 @@ class Relay:
                 )
             except aiohttp.WSServerHandshakeError as error:
                 try:
-                    asked = await flow.asend(httpx.Response(error.status, request=asked))
+                    outgoing = await flow.asend(httpx.Response(error.status, request=outgoing))
                 except StopAsyncIteration:
                     raise error from None
 

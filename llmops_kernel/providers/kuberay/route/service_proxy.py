@@ -83,14 +83,14 @@ class RayToken:
         with self._lock:
             return self._value or self._read()
 
-    def renewed(self, refused: str) -> str:
+    def renewed(self, rejected: str) -> str:
         """Return the Secret's new token if it has one, for example after the head was recreated."""
         with self._lock:
             # A head that is only starting rejects tokens; that must not cause polling of the
             # Secret.
-            if self._value == refused and time.monotonic() - self._read_s > REREAD_PAUSE_S:
+            if self._value == rejected and time.monotonic() - self._read_s > REREAD_PAUSE_S:
                 self._read()
-            return self._value or refused
+            return self._value or rejected
 
     def _read(self) -> str:
         self._read_s = time.monotonic()
@@ -105,11 +105,11 @@ class DashboardRoute:
     """Implements `Route`; `is_proxied` if requests go through the API server."""
 
     def __init__(
-        self, kube: Kube, *, token: RayToken | None, how: str, is_proxied: bool = False
+        self, kube: Kube, *, token: RayToken | None, description: str, is_proxied: bool = False
     ) -> None:
         self._kube = kube
         self._token = token
-        self._how = how
+        self._how = description
         self._is_proxied = is_proxied
 
     def __repr__(self) -> str:
@@ -152,12 +152,12 @@ class RouteAuth(httpx.Auth):
     def sync_auth_flow(
         self, request: httpx.Request
     ) -> Generator[httpx.Request, httpx.Response, None]:
-        sent = self._token.value() if self._token else None
-        self._set(request, sent)
+        token = self._token.value() if self._token else None
+        self._set(request, token)
         response = yield from self._through_gate(request)
-        if self._token and sent and _asks_for_another_token(request, response):
-            renewed = self._token.renewed(sent)
-            if renewed != sent:
+        if self._token and token and _asks_for_another_token(request, response):
+            renewed = self._token.renewed(token)
+            if renewed != token:
                 self._set(request, renewed)
                 yield from self._through_gate(request)
 
@@ -166,10 +166,10 @@ class RouteAuth(httpx.Auth):
     ) -> Generator[httpx.Request, httpx.Response, httpx.Response]:
         flow = self._gate_for(request).sync_auth_flow(request)
         try:
-            passed = next(flow)
+            outgoing = next(flow)
             while True:
-                response = yield passed
-                passed = flow.send(response)
+                response = yield outgoing
+                outgoing = flow.send(response)
         except StopIteration:
             pass
         if _may_be_status(response):
@@ -182,26 +182,26 @@ class RouteAuth(httpx.Auth):
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
         # Secrets and credential plug-ins may take a second: do not read them on the event loop.
         wait = asyncio.get_running_loop().run_in_executor
-        sent = await wait(_WAITING, self._token.value) if self._token else None
+        token = await wait(_WAITING, self._token.value) if self._token else None
         for is_second in (False, True):
-            self._set(request, sent)
+            self._set(request, token)
             flow = self._gate_for(request).async_auth_flow(request)
             try:
-                passed = await anext(flow)
+                outgoing = await anext(flow)
                 while True:
-                    response = yield passed
-                    passed = await flow.asend(response)
+                    response = yield outgoing
+                    outgoing = await flow.asend(response)
             except StopAsyncIteration:
                 pass
             if _may_be_status(response):
                 await response.aread()
                 _raise_for_gate(response, request, self._kube)
-            refused = sent
-            if is_second or not refused or not _asks_for_another_token(request, response):
+            rejected = token
+            if is_second or not rejected or not _asks_for_another_token(request, response):
                 return
             assert self._token is not None
-            sent = await wait(_WAITING, self._token.renewed, refused)
-            if sent == refused:
+            token = await wait(_WAITING, self._token.renewed, rejected)
+            if token == rejected:
                 return
 
     def _gate_for(self, request: httpx.Request) -> httpx.Auth:
@@ -245,12 +245,12 @@ def _raise_for_gate(response: httpx.Response, request: httpx.Request, kube: Kube
         error = kube.refusal(code, status, method=request.method, path=request.url.path)
         if isinstance(error, KubeDenied):
             raise error
-    said = status.get("message") or status.get("reason")
-    what = f"the Kubernetes API server answered {code}: {said}"
-    raise (GatewayBusy if code in _BUSY else GatewayRefusal)(what, code=code)
+    reason = status.get("message") or status.get("reason")
+    message = f"the Kubernetes API server answered {code}: {reason}"
+    raise (GatewayBusy if code in _BUSY else GatewayRefusal)(message, code=code)
 
 
-# --- token secret ---
+# --- The Secret of Ray's token ---
 # Which Secret has a cluster's token: one that says so itself, not any that the RayCluster names.
 #
 # Whoever may change a RayCluster chooses the Secret's name and the head that gets its content,
@@ -276,13 +276,13 @@ class TokenSecret:
         if self.name == self.own_name or self._is_named_by(secret):
             return
         namespace = text(secret, "metadata", "namespace")
-        shown = one_line(self.name, limit=_SHOWN)
+        secret_name = one_line(self.name, limit=_SHOWN)
         raise ClusterUnreachableError(
-            f"RayCluster {self.cluster} names Secret {shown} for Ray's token, but that Secret does"
-            f" not belong to the cluster: the RayCluster does not own it, and its label"
+            f"RayCluster {self.cluster} names Secret {secret_name} for Ray's token, but that Secret"
+            f" does not belong to the cluster: the RayCluster does not own it, and its label"
             f" {names.RAY_CLUSTER_LABEL} is not {self.cluster}. Nothing of it was sent",
             remedy=f"if the Secret is for this cluster: `kubectl -n {namespace} label secret"
-            f" {shown} {names.RAY_CLUSTER_LABEL}={self.cluster}`, or set"
+            f" {secret_name} {names.RAY_CLUSTER_LABEL}={self.cluster}`, or set"
             " raycluster.authOptions.secretName in your own template of the cluster, and run"
             " `llmops up` with it; else ask who changed the RayCluster",
         )
@@ -292,8 +292,8 @@ class TokenSecret:
         if self.uid and any(text(owner, "uid") == self.uid for owner in owners):
             return True
         # KubeRay sets it on the Secrets that it makes; whoever may set it may read the Secret.
-        own = labels(secret, "metadata", "labels")
-        return own.get(names.RAY_CLUSTER_LABEL) == self.cluster
+        secret_labels = labels(secret, "metadata", "labels")
+        return secret_labels.get(names.RAY_CLUSTER_LABEL) == self.cluster
 
 
 def token_secret_of(raycluster: Raw, *, name: str, own_name: str = "") -> TokenSecret | None:
@@ -301,10 +301,10 @@ def token_secret_of(raycluster: Raw, *, name: str, own_name: str = "") -> TokenS
 
     Raises ClusterUnreachableError for a cluster that accepts no token of ours.
     """
-    found = _name(raycluster, cluster=name)
-    if found is None:
+    secret_name = _name(raycluster, cluster=name)
+    if secret_name is None:
         return None
-    return TokenSecret(found, name, text(raycluster, "metadata", "uid"), own_name)
+    return TokenSecret(secret_name, name, text(raycluster, "metadata", "uid"), own_name)
 
 
 def _name(raycluster: Raw, *, cluster: str) -> str | None:
@@ -331,7 +331,7 @@ def _name_in_pod(raycluster: Raw) -> str | None:
     return None
 
 
-# --- Whether this process runs inside the Kubernetes cluster that a context names ---
+# --- Detection of a process inside the Kubernetes cluster of a context ---
 
 
 _OWN_NAMES: Final = frozenset(

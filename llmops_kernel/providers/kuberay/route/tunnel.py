@@ -116,14 +116,14 @@ def open_route(
     with _lock:
         own_lock = _locks.setdefault(key, threading.Lock())
     with own_lock:
-        known = _opened.get(key)
-        if known is not None and known.uid != target.uid:
-            known = None  # Another cluster of that name, with another token.
-        if known is None or time.monotonic() > known.good_until_s:
-            known = _find(_Routes(kube, target, access, second_choice_s))
-            known.uid = target.uid
-            _opened[key] = known
-        return known.connection
+        opened = _opened.get(key)
+        if opened is not None and opened.uid != target.uid:
+            opened = None  # Another cluster of that name, with another token.
+        if opened is None or time.monotonic() > opened.good_until_s:
+            opened = _find(_Routes(kube, target, access, second_choice_s))
+            opened.uid = target.uid
+            _opened[key] = opened
+        return opened.connection
 
 
 def close_routes() -> None:
@@ -137,16 +137,16 @@ def _asked(access: Access) -> tuple[str, str | None]:
     return access.way, access.url
 
 
-def _find(way: _Routes) -> _Open:
-    made: dict[str, Callable[[], _Open]] = {
-        "in-cluster": way.in_cluster,
-        "service-proxy": way.service_proxy,
-        "url": way.url,
+def _find(routes: _Routes) -> _Open:
+    by_method: dict[str, Callable[[], _Open]] = {
+        "in-cluster": routes.in_cluster,
+        "service-proxy": routes.service_proxy,
+        "url": routes.url,
     }
-    way.read_token()  # Another route would not make the Secret the cluster's.
-    if way.access.way != "auto":
-        return made[way.access.way]()
-    return way.best()
+    routes.read_token()  # Another route would not make the Secret the cluster's.
+    if routes.access.way != "auto":
+        return by_method[routes.access.way]()
+    return routes.best()
 
 
 class _Routes:
@@ -171,7 +171,7 @@ class _Routes:
             )
 
     def read_token(self) -> None:
-        """Raises KubeError, and ClusterUnreachableError for a Secret that is not the cluster's."""
+        """Return the token. Raises KubeError, ClusterUnreachableError for a Secret of others."""
         if self._token is not None:
             self._token.value()
 
@@ -180,10 +180,10 @@ class _Routes:
         reported: list[str] = []
         denied: KubeDenied | None = None
         good_until_s = _FOREVER
-        for name, make in self._candidates():
+        for name, open_candidate in self._candidates():
             try:
-                found = make()
-                _probe(found.connection)
+                candidate = open_candidate()
+                _probe(candidate.connection)
             except (GatewayRefusal, GatewayBusy) as error:
                 reported.append(f"{name}: {error}")
                 good_until_s = time.monotonic() + self._second_choice_s
@@ -193,8 +193,8 @@ class _Routes:
                     denied = denied or error
                     good_until_s = time.monotonic() + self._second_choice_s
             else:
-                found.good_until_s = good_until_s
-                return found
+                candidate.good_until_s = good_until_s
+                return candidate
         if denied is not None:
             # The other routes are substitutes for the one that only lacks a right.
             if denied.code == 403:
@@ -229,14 +229,16 @@ class _Routes:
 
     def in_cluster(self) -> _Open:
         host = service_host(self._target.service, namespace=self._target.namespace)
-        return self._made(f"http://{host}:{self._target.port}", how="the cluster's own network")
+        return self._open_at(
+            f"http://{host}:{self._target.port}", description="the cluster's own network"
+        )
 
     def service_proxy(self) -> _Open:
         target = self._target
         path = service_proxy_path(target.namespace, target.service, target.port_name)
-        return self._made(
+        return self._open_at(
             f"{self._kube.server}{path}",
-            how=f"the service proxy of context {self._kube.context}",
+            description=f"the service proxy of context {self._kube.context}",
             is_proxied=True,
         )
 
@@ -253,10 +255,12 @@ class _Routes:
                 remedy="set access.url to an https:// address, or access.allow_http: true, in the"
                 " cluster template",
             )
-        return self._made(self.access.url.rstrip("/"), how="the address in its template")
+        return self._open_at(self.access.url.rstrip("/"), description="the address in its template")
 
-    def _made(self, url: str, *, how: str, is_proxied: bool = False) -> _Open:
-        route = DashboardRoute(self._kube, token=self._token, how=how, is_proxied=is_proxied)
+    def _open_at(self, url: str, *, description: str, is_proxied: bool = False) -> _Open:
+        route = DashboardRoute(
+            self._kube, token=self._token, description=description, is_proxied=is_proxied
+        )
         token = self._token.value() if self._token else None
         return _Open(Connection(dashboard_url=url, token=token, route=route))
 
@@ -278,24 +282,24 @@ def _probe(connection: Connection) -> None:
         raise _no_answer(connection, f"status {answer.status_code}")
 
 
-def _no_answer(connection: Connection, why: str) -> ClusterUnreachableError:
-    return ClusterUnreachableError(f"no answer at {connection.dashboard_url} ({why})")
+def _no_answer(connection: Connection, reason: str) -> ClusterUnreachableError:
+    return ClusterUnreachableError(f"no answer at {connection.dashboard_url} ({reason})")
 
 
-def _plain(found: str, *, name: str) -> str:
+def _plain(value: str, *, name: str) -> str:
     """Return a name that becomes part of an address. Raises ClusterUnreachableError for any other.
 
     Who may change the RayCluster writes it: `example.com/` would be a server of theirs, and `../`
     another object of the API server.
     """
-    if not _PLAIN.fullmatch(found):
+    if not _PLAIN.fullmatch(value):
         raise ClusterUnreachableError(
-            f"RayCluster {name} gives {found[:_SHOWN]!r} as the name of its head's Service or port,"
+            f"RayCluster {name} gives {value[:_SHOWN]!r} as the name of its head's Service or port,"
             f" which Kubernetes does not allow",
             remedy="correct headService, the ports of the head's container, or the status of the"
             " RayCluster",
         )
-    return found
+    return value
 
 
 def _port(head: Raw) -> int:
@@ -317,15 +321,17 @@ def _port_name(head: Raw, *, port: int) -> str:
     spec = (head.get("template") or {}).get("spec") or {}
     containers = spec.get("containers") or [{}]
     ports = containers[0].get("ports") or []
-    found = {str(one.get("name")): one.get("containerPort") for one in ports}
-    if names.DASHBOARD_PORT_NAME in found:
+    port_numbers = {
+        str(port_entry.get("name")): port_entry.get("containerPort") for port_entry in ports
+    }
+    if names.DASHBOARD_PORT_NAME in port_numbers:
         return names.DASHBOARD_PORT_NAME
-    return next((name for name, number in found.items() if number == port), None) or (
+    return next((name for name, number in port_numbers.items() if number == port), None) or (
         names.DASHBOARD_PORT_NAME
     )
 
 
-# --- The route to a RayCluster that this user has agreed to ---
+# --- Routes that this user has agreed to ---
 
 
 def connection_to(kube: Kube, raycluster: Obj, *, home: Path) -> Connection:

@@ -24,7 +24,7 @@ from llmops_kernel.providers.kuberay.resource import own_clusters
 from llmops_kernel.store import paths
 from llmops_kernel.store.files import private_folder
 
-# --- Where clusters are searched: the current context, and wherever `up` created one ---
+# --- Searched scopes: the current context, and wherever `up` created a cluster ---
 
 
 @dataclass(frozen=True, order=True)
@@ -44,11 +44,11 @@ def known_scopes(home: Path) -> tuple[KubeScope, ...]:
         config = kubeconfig.read_kubeconfig()
     except LLMOpsError:
         return ()
-    found = [KubeScope(*pair) for pair in _read(home) if pair[0] in config.contexts]
+    scopes = [KubeScope(*pair) for pair in _read(home) if pair[0] in config.contexts]
     if config.current in config.contexts:
         current = config.contexts[config.current]
-        found.insert(0, KubeScope(current.name, current.namespace))
-    return tuple(dict.fromkeys(found))
+        scopes.insert(0, KubeScope(current.name, current.namespace))
+    return tuple(dict.fromkeys(scopes))
 
 
 def is_remembered(home: Path, scope: KubeScope) -> bool:
@@ -69,29 +69,29 @@ def remember(home: Path, scope: KubeScope) -> None:
 
     If it cannot be written, nothing fails: the cluster exists anyway.
     """
-    known = _read(home)
+    pairs = _read(home)
     pair = (scope.context, scope.namespace)
-    if pair in known:
+    if pair in pairs:
         return
     path = _path(home)
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with suppress(OSError):
         private_folder(path.parent)
-        part.write_text(json.dumps([list(one) for one in [*known, pair]], indent=1))
+        part.write_text(json.dumps([list(item) for item in [*pairs, pair]], indent=1))
         part.replace(path)
 
 
 def _read(home: Path) -> list[tuple[str, str]]:
     try:
-        found = json.loads(_path(home).read_bytes())
+        content = json.loads(_path(home).read_bytes())
     except (OSError, ValueError):
         return []
-    pairs = found if isinstance(found, list) else []
+    pairs = content if isinstance(content, list) else []
     return [(str(pair[0]), str(pair[1])) for pair in pairs if _is_pair(pair)]
 
 
 def _is_pair(pair: object) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(item, str) for item in pair)
 
 
 def _path(home: Path) -> Path:
@@ -147,8 +147,8 @@ class Survey:
     """No namespace could be listed, and not because there is none."""
 
     def named(self, name: str) -> list[LocatedCluster]:
-        exact = [one for one in self.found if one.name == name]
-        return exact or [one for one in self.found if one.own_name == name]
+        exact = [located for located in self.found if located.name == name]
+        return exact or [located for located in self.found if located.own_name == name]
 
 
 def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATIENCE_S) -> Survey:
@@ -156,17 +156,17 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
 
     `taken` names belong to clusters of other providers: ours of that name are qualified.
     """
-    opened, troubles = _opened(home)
-    for _, _, cache in opened:
+    caches, troubles = _open_caches(home)
+    for _, _, cache in caches:
         cache.start()
     # From here: on a busy machine the first client alone takes seconds to load.
     deadline_s = time.monotonic() + patience_s
-    seen: list[tuple[KubeScope, Kube, Cache, Snapshot]] = []
+    snapshots: list[tuple[KubeScope, Kube, Cache, Snapshot]] = []
     denied: list[tuple[KubeScope, KubeDenied]] = []
-    for scope, kube, cache in opened:
+    for scope, kube, cache in caches:
         try:
             left_s = max(0.05, deadline_s - time.monotonic())
-            seen.append((scope, kube, cache, cache.look(patience_s=left_s)))
+            snapshots.append((scope, kube, cache, cache.snapshot(patience_s=left_s)))
         except KubeDenied as error:
             denied.append((scope, error))
         except KubeError as error:
@@ -174,27 +174,29 @@ def survey(home: Path, *, taken: Collection[str] = (), patience_s: float = _PATI
             if error.reason != "ApiNotFound" or is_remembered(home, scope):
                 troubles.append(error)
     errors = (*troubles, *joined(denied))
-    return Survey(_named(seen, taken, home), errors, is_silent=bool(errors) and not seen)
+    return Survey(
+        _with_unique_names(snapshots, taken, home), errors, is_silent=bool(errors) and not snapshots
+    )
 
 
 def joined(denied: Sequence[tuple[KubeScope, KubeDenied]]) -> list[KubeDenied]:
     """Return one error for all namespaces of a context in which the same right is missing."""
     groups: dict[tuple[str, str, str], list[tuple[KubeScope, KubeDenied]]] = {}
     for scope, error in denied:
-        rights = ",".join(what for what, _ in error.causes)
+        rights = ",".join(right for right, _ in error.causes)
         groups.setdefault((scope.context, error.reason, rights), []).append((scope, error))
-    return [_one_for(group) for group in groups.values()]
+    return [_combined(group) for group in groups.values()]
 
 
-def _one_for(group: Sequence[tuple[KubeScope, KubeDenied]]) -> KubeDenied:
+def _combined(group: Sequence[tuple[KubeScope, KubeDenied]]) -> KubeDenied:
     (_, first), *others = group
     if not others:
         return first
-    names = ", ".join(other.namespace for other, _ in others[:_NAMED])
-    more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+    names = ", ".join(scope.namespace for scope, _ in others[:_NAMED])
+    rest = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
     return KubeDenied(
         f"{first.message}. The same in {counted(len(others), 'namespace')} where clusters were"
-        f" used before: {names}{more}",
+        f" used before: {names}{rest}",
         remedy=first.remedy,
         code=first.code,
         reason=first.reason,
@@ -207,22 +209,22 @@ def find(name: str, home: Path, *, taken: Collection[str] = ()) -> LocatedCluste
 
     Raises ClusterNotFoundError, and KubeError when it may be in a namespace that cannot be asked.
     """
-    looked = survey(home, taken=taken)
-    found = looked.named(name) or _asked(name, home)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(f"{one.scope}/{one.own_name}" for one in found)
+    result = survey(home, taken=taken)
+    matches = result.named(name) or _fetch_directly(name, home)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(f"{located.scope}/{located.own_name}" for located in matches)
         raise ClusterNotFoundError(
-            f"{len(found)} clusters have the name {name!r}: {names}",
+            f"{len(matches)} clusters have the name {name!r}: {names}",
             remedy="use the full name",
         )
-    if looked.troubles:
-        raise looked.troubles[0]
-    known = ", ".join(one.name for one in looked.found) or "none"
+    if result.troubles:
+        raise result.troubles[0]
+    names = ", ".join(located.name for located in result.found) or "none"
     scopes = ", ".join(map(str, known_scopes(home))) or "nowhere: there is no kubeconfig"
     raise ClusterNotFoundError(
-        f"There is no RayCluster {name!r}; known: {known} (searched in {scopes})",
+        f"There is no RayCluster {name!r}; known: {names} (searched in {scopes})",
         remedy=f"llmops up {name}",
     )
 
@@ -232,11 +234,11 @@ def is_there(name: str, home: Path, *, taken: Collection[str] = ()) -> bool:
 
     Raises KubeError if unknown, ClusterNotFoundError for an ambiguous name.
     """
-    looked = survey(home, taken=taken)
-    if looked.named(name) or _asked(name, home):
+    result = survey(home, taken=taken)
+    if result.named(name) or _fetch_directly(name, home):
         return True
-    if looked.troubles:
-        raise looked.troubles[0]
+    if result.troubles:
+        raise result.troubles[0]
     return False
 
 
@@ -268,8 +270,8 @@ def fetched(
     return LocatedCluster(label or name, scope, kube, raycluster, cache, home=home)
 
 
-def _opened(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOpsError]]:
-    opened: list[tuple[KubeScope, Kube, Cache]] = []
+def _open_caches(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOpsError]]:
+    caches: list[tuple[KubeScope, Kube, Cache]] = []
     troubles: list[LLMOpsError] = []
     for scope in known_scopes(home):
         try:
@@ -277,40 +279,40 @@ def _opened(home: Path) -> tuple[list[tuple[KubeScope, Kube, Cache]], list[LLMOp
         except LLMOpsError as error:
             troubles.append(error)
         else:
-            opened.append((scope, kube, rayclusters_of(kube, scope.namespace)))
-    return opened, troubles
+            caches.append((scope, kube, rayclusters_of(kube, scope.namespace)))
+    return caches, troubles
 
 
-def _named(
-    seen: Sequence[tuple[KubeScope, Kube, Cache, Snapshot]], taken: Collection[str], home: Path
+def _with_unique_names(
+    snapshots: Sequence[tuple[KubeScope, Kube, Cache, Snapshot]], taken: Collection[str], home: Path
 ) -> tuple[LocatedCluster, ...]:
-    counts = Counter(name for *_, snapshot in seen for name in snapshot.items)
-    found = []
-    for scope, kube, cache, snapshot in seen:
-        for own, raycluster in snapshot.items.items():
-            is_unique = counts[own] == 1 and own not in taken
-            name = own if is_unique else f"{scope}/{own}"
-            found.append(
+    counts = Counter(name for *_, snapshot in snapshots for name in snapshot.items)
+    clusters = []
+    for scope, kube, cache, snapshot in snapshots:
+        for own_name, raycluster in snapshot.items.items():
+            is_unique = counts[own_name] == 1 and own_name not in taken
+            name = own_name if is_unique else f"{scope}/{own_name}"
+            clusters.append(
                 LocatedCluster(
                     name, scope, kube, raycluster, cache, snapshot.error, snapshot.old_s, home
                 )
             )
-    return tuple(sorted(found, key=lambda one: one.name))
+    return tuple(sorted(clusters, key=lambda located: located.name))
 
 
-def _asked(name: str, home: Path) -> list[LocatedCluster]:
+def _fetch_directly(name: str, home: Path) -> list[LocatedCluster]:
     """Return what the watches have not reported yet, or what is in a namespace not looked at."""
     whole = scope_of(name)
     if whole is not None:
-        one = fetched(*whole, label=name, home=home)
-        return [one] if one is not None else []
-    found: dict[KubeScope, LocatedCluster] = {}
+        located = fetched(*whole, label=name, home=home)
+        return [located] if located is not None else []
+    by_scope: dict[KubeScope, LocatedCluster] = {}
 
     def ask(scope: KubeScope) -> None:
         with suppress(LLMOpsError):
-            one = fetched(scope, name, home=home)
-            if one is not None:
-                found[scope] = one
+            located = fetched(scope, name, home=home)
+            if located is not None:
+                by_scope[scope] = located
 
     scopes = known_scopes(home)
     # Daemon threads: a context that does not answer holds up neither the others nor the exit.
@@ -320,5 +322,5 @@ def _asked(name: str, home: Path) -> list[LocatedCluster]:
     deadline_s = time.monotonic() + _ASKED_S
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
-    known = dict(found)
-    return [known[scope] for scope in scopes if scope in known]
+    located_by_scope = dict(by_scope)
+    return [located_by_scope[scope] for scope in scopes if scope in located_by_scope]

@@ -15,14 +15,14 @@ from llmops_kernel.providers.kuberay.resource.objects import Obj, created_s, dig
 
 @dataclass(frozen=True)
 class Activity:
-    """What runs on a cluster, as Ray reports it."""
+    """Activity of a cluster, as Ray reports it."""
 
     is_active: bool | None
     """None: Ray did not answer, so nothing follows from it."""
     since_s: float | None = None
     """Unix time since which nothing runs; None while something does."""
-    what: str = ""
-    """A readable text: what runs."""
+    description: str = ""
+    """Readable text about what runs."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,17 @@ def activity(
         return Activity(None)
     running = [job for job in jobs if is_active(job)]
     if running:
-        return Activity(True, what=_text(running))
+        return Activity(True, description=_text(running))
     times = [_end_s(job) for job in jobs]
     for name, reported in (activities or {}).items():
         state = text(reported, "is_active")
         if state == "ERROR":
             return Activity(None)
         if state == "ACTIVE":
-            return Activity(True, what=text(reported, "reason") or f"{name} is active")
+            return Activity(True, description=text(reported, "reason") or f"{name} is active")
         times.append(_number(fields(reported).get("last_activity_at")))
-    known = [at_s for at_s in [*times, ready_s] if at_s is not None]
-    return Activity(False, since_s=max(known)) if known else Activity(None)
+    times_known = [at_s for at_s in [*times, ready_s] if at_s is not None]
+    return Activity(False, since_s=max(times_known)) if times_known else Activity(None)
 
 
 def guard_times(raycluster: Obj, usage: Usage | None, *, now_s: float) -> dict[str, float | None]:
@@ -119,16 +119,16 @@ def guard_times(raycluster: Obj, usage: Usage | None, *, now_s: float) -> dict[s
 def decide(cluster: GuardInput, now: Activity, *, now_s: float) -> GuardState:
     """Return what to do now, and the countdown to what comes next."""
     policy = cluster.policy
-    kept = cluster.kept_until_s
-    kept = kept if kept is not None and kept > now_s else None
+    kept_until = cluster.kept_until_s
+    kept_until = kept_until if kept_until is not None and kept_until > now_s else None
     idle_since = _idle_since(cluster, now)
-    ends = _after(cluster.began_s, policy.time_to_live_s, kept)
+    ends = _after(cluster.began_s, policy.time_to_live_s, kept_until)
     if policy.at_end == "suspend" and cluster.is_at_rest:
         ends = None
     after_s = None if cluster.is_at_rest else policy.suspend_after_s
-    suspends = _after(idle_since, after_s, kept)
+    suspends = _after(idle_since, after_s, kept_until)
     state = GuardState(
-        suspends_at_s=suspends, ends_at_s=ends, kept_until_s=kept, idle_since_s=idle_since
+        suspends_at_s=suspends, ends_at_s=ends, kept_until_s=kept_until, idle_since_s=idle_since
     )
     if ends is not None and now_s >= ends:
         return _at_end(state, cluster, now, now_s=now_s)
@@ -137,17 +137,17 @@ def decide(cluster: GuardInput, now: Activity, *, now_s: float) -> GuardState:
         return _with(state, Act.SUSPEND, f"nothing has run for {idle_s:.0f} s")
     if now.is_active is None and cluster.is_up:
         return _with(state, Act.NONE, "Ray did not report whether anything runs")
-    return _with(state, Act.NONE, now.what)
+    return _with(state, Act.NONE, now.description)
 
 
 def _idle_since(cluster: GuardInput, now: Activity) -> float | None:
     """Return Ray's own time; its list of ended jobs may be shorter than what was recorded."""
     if now.is_active or cluster.is_at_rest:
         return None
-    known = [at_s for at_s in (now.since_s, cluster.began_s) if at_s is not None]
+    times = [at_s for at_s in (now.since_s, cluster.began_s) if at_s is not None]
     if now.is_active is None:
         return cluster.idle_since_s
-    return max(known, default=cluster.idle_since_s)
+    return max(times, default=cluster.idle_since_s)
 
 
 def _after(begin_s: float | None, wait_s: float | None, kept_s: float | None) -> float | None:
@@ -161,18 +161,20 @@ def _at_end(state: GuardState, cluster: GuardInput, now: Activity, *, now_s: flo
     over_s = now_s - (state.ends_at_s or now_s)
     if cluster.is_up and now.is_active is not False and over_s < policy.drain_s:
         left_s = policy.drain_s - over_s
-        what = now.what or "whatever runs on it"
+        activity_text = now.description or "whatever runs on it"
         return _with(
-            state, Act.DRAIN, f"its time to live has expired; {what} has {left_s:.0f} s to stop"
+            state,
+            Act.DRAIN,
+            f"its time to live has expired; {activity_text} has {left_s:.0f} s to stop",
         )
-    act = Act.DELETE if policy.at_end == "delete" else Act.SUSPEND
-    return _with(state, act, f"its time to live of {policy.time_to_live_s:.0f} s has expired")
+    action = Act.DELETE if policy.at_end == "delete" else Act.SUSPEND
+    return _with(state, action, f"its time to live of {policy.time_to_live_s:.0f} s has expired")
 
 
-def _with(state: GuardState, act: Act, why: str) -> GuardState:
+def _with(state: GuardState, action: Act, reason: str) -> GuardState:
     return GuardState(
-        act=act,
-        why=why,
+        act=action,
+        why=reason,
         suspends_at_s=state.suspends_at_s,
         ends_at_s=state.ends_at_s,
         kept_until_s=state.kept_until_s,

@@ -96,9 +96,9 @@ def info_of(
     if asks:
         reasons = _with_denial(located, phase, answer, until_s=until_s, in_list=in_list)
     phase = _with_slice(phase, answer, reasons)
-    ready, wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
+    ready, workers_wanted = status.workers_ready(raycluster), total_expected_pods(raycluster)
     message, remedy = _words(located, phase, reasons)
-    is_incomplete = asks and ready != wanted and phase.state is not ClusterState.STOPPED
+    is_incomplete = asks and ready != workers_wanted and phase.state is not ClusterState.STOPPED
     pods = _known_pods(located, in_list=in_list) if is_incomplete else None
     usage = answer.usage if answer and answer.lives else None
     return ClusterInfo(
@@ -112,7 +112,7 @@ def info_of(
         created_s=status.created_s(raycluster),
         actions=actions_of(located, phase.state, until_s=until_s),
         workers_ready=ready,
-        workers_wanted=wanted,
+        workers_wanted=workers_wanted,
         groups=status.group_infos(raycluster, pods),
         waiting=(*reasons, *usage.waiting) if usage else reasons,
         **_definition(located),
@@ -147,13 +147,14 @@ def infos_of(located: Sequence[LocatedCluster]) -> list[ClusterInfo]:
     """Return the info of many clusters, asked in parallel; of a long list a few at a time."""
     is_long = len(located) > _ASKED_AT_ONCE
     until_s = time.monotonic() + (_LONG_LIST_S if is_long else _LIST_S)
-    unknown = [one for one in located if _is_unknown(one)]
-    later = {one.uid for one in unknown[_ASKED_AT_ONCE:]}
-    for one in located:
-        if one.uid not in later and status.phase_of(one.raycluster).has_ray:
-            ask_ray(one, until_s=0.0)
+    unknown = [cluster for cluster in located if _is_unknown(cluster)]
+    later = {cluster.uid for cluster in unknown[_ASKED_AT_ONCE:]}
+    for cluster in located:
+        if cluster.uid not in later and status.phase_of(cluster.raycluster).has_ray:
+            ask_ray(cluster, until_s=0.0)
     return [
-        info_of(one, until_s=until_s, in_list=True, asks=one.uid not in later) for one in located
+        info_of(cluster, until_s=until_s, in_list=True, asks=cluster.uid not in later)
+        for cluster in located
     ]
 
 
@@ -169,12 +170,12 @@ def actions_of(
     located: LocatedCluster, state: ClusterState, *, until_s: float | None = None
 ) -> dict[ClusterAction, str]:
     """Return each action with the reason why it is not possible now, or an empty text."""
-    lacking = rights.missing(located.kube, located.scope.namespace, until_s=until_s)
-    denied = rights.refusals(lacking, located.scope.namespace)
+    missing_rights = rights.missing(located.kube, located.scope.namespace, until_s=until_s)
+    denied = rights.refusals(missing_rights, located.scope.namespace)
     is_leaving = bool(located.raycluster["metadata"].get("deletionTimestamp"))
-    gone = "It is being deleted" if is_leaving else ""
+    reason = "It is being deleted" if is_leaving else ""
     return {
-        action: denied.get(action) or gone or _NOT_NOW.get(action, {}).get(state, "")
+        action: denied.get(action) or reason or _NOT_NOW.get(action, {}).get(state, "")
         for action in ClusterAction
     }
 
@@ -182,12 +183,12 @@ def actions_of(
 def pods_of_cluster(located: LocatedCluster, *, patience_s: float = _PODS_S) -> list[Obj] | None:
     """Return its pods from the namespace's one watch of pods; None if they may not be seen."""
     try:
-        seen = pods_of(located.kube, located.scope.namespace).look(patience_s=patience_s)
+        snapshot = pods_of(located.kube, located.scope.namespace).snapshot(patience_s=patience_s)
     except KubeError:
         return None
-    own, label = located.own_name, names.RAY_CLUSTER_LABEL
-    pods = seen.items.values()
-    return [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == own]
+    cluster_name, label = located.own_name, names.RAY_CLUSTER_LABEL
+    pods = snapshot.items.values()
+    return [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(label) == cluster_name]
 
 
 def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list: bool) -> Phase:
@@ -198,10 +199,10 @@ def _with_ray(phase: Phase, answer: RayAnswer | None, *, is_away: bool, in_list:
     if is_away or (answer is not None and answer.lives):
         return Phase(ClusterState.READY)
     if answer is not None and answer.denied is not None:
-        why = "Ray's API may not be asked" if in_list else answer.why
-        return Phase(ClusterState.READY, why, asks_ray=True)
+        reason = "Ray's API may not be asked" if in_list else answer.reason
+        return Phase(ClusterState.READY, reason, asks_ray=True)
     if answer is not None:
-        return Phase(ClusterState.STARTING, answer.why, asks_ray=True)
+        return Phase(ClusterState.STARTING, answer.reason, asks_ray=True)
     if in_list:
         return Phase(ClusterState.READY, "Ray's API was not checked in time")
     return Phase(ClusterState.STARTING, "Ray's API has not answered yet")
@@ -232,13 +233,13 @@ def _with_denial(
         # A list asks about more clusters at each look; whoever asks about one gets an answer.
         reasons = () if in_list else (_unasked(located),)
     if phase.asks_ray and answer is not None and answer.denied is not None:
-        return (answer.denied, *(one for one in reasons if one.kind != "ray"))
+        return (answer.denied, *(denial for denial in reasons if denial.kind != "ray"))
     if phase.asks_ray and answer is None and not reasons and not in_list and _waits(phase):
         return (_unasked(located, message=phase.message),)
     if reasons and reasons[0].kind == UNASKED and phase.message:
-        first, *others = reasons
-        said = f"{phase.message}; {first.message[:1].lower()}{first.message[1:]}"
-        return (first.model_copy(update={"message": said}), *others)
+        first, *rest = reasons
+        message = f"{phase.message}; {first.message[:1].lower()}{first.message[1:]}"
+        return (first.model_copy(update={"message": message}), *rest)
     return reasons
 
 

@@ -123,8 +123,8 @@ def _pods(pods: Sequence[Any] | None, *, head_stays: bool) -> list[str]:
     workers = None if pods is None else sum(not _is_head(pod) for pod in pods)
     if workers is None:
         return [] if head_stays else ["the head pod and all worker pods", _LOST]
-    counted = f"{workers} worker pod{'' if workers == 1 else 's'}"
-    return [counted] if head_stays else [f"the head pod and {counted}", _LOST]
+    worker_pods = f"{workers} worker pod{'' if workers == 1 else 's'}"
+    return [worker_pods] if head_stays else [f"the head pod and {worker_pods}", _LOST]
 
 
 def _is_head(pod: Any) -> bool:

@@ -22,14 +22,14 @@ _REQUEST_TRIPS: Final = 4
 
 @dataclass(frozen=True)
 class RayAnswer:
-    """Ray's answer; `why` explains a missing one."""
+    """Ray's answer; `reason` explains a missing one."""
 
     lives: bool
     usage: Usage = field(default_factory=Usage)
-    why: str = ""
+    reason: str = ""
     url: str | None = None
     denied: Waiting | None = None
-    """The missing right or credential, if that is why."""
+    """The missing right or credential, if that is the reason."""
 
 
 _answers: RefreshingCache[RayAnswer] = RefreshingCache(
@@ -97,17 +97,17 @@ def _ask(located: LocatedCluster) -> RayAnswer:
             if dashboard.session_name() is None:
                 if isinstance(dashboard.error, KubeDenied):
                     return _denied(dashboard.error)
-                why = f": {dashboard.trouble}" if dashboard.trouble else ""
-                return RayAnswer(False, why=f"Ray's API does not answer{why}")
+                trouble = f": {dashboard.trouble}" if dashboard.trouble else ""
+                return RayAnswer(False, reason=f"Ray's API does not answer{trouble}")
             usage = dashboard.usage(ready_s=status.ready_since_s(located.raycluster))
     except KubeDenied as error:
         return _denied(error)
     except LLMOpsError as error:
-        return RayAnswer(False, why=error.message)
+        return RayAnswer(False, reason=error.message)
     return RayAnswer(True, usage=usage, url=connection.dashboard_url)
 
 
 def _denied(error: KubeDenied) -> RayAnswer:
     """Return that Ray could not be asked, which says nothing about Ray."""
     reason = Waiting(message=error.message, remedy=error.remedy, kind="permission", is_stuck=True)
-    return RayAnswer(False, why=error.message, denied=reason)
+    return RayAnswer(False, reason=error.message, denied=reason)

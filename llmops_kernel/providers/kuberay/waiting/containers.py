@@ -1,4 +1,4 @@
-"""Why a pod that has a node does not run: images, references, crashes, probes, mounts."""
+"""Reasons why a pod with a node does not run: images, references, crashes, probes, mounts."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _KEY: Final = re.compile(
 
 def container_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     spec = fields(pod, "spec")
-    for group, listed in (
+    for group, containers in (
         ("initContainerStatuses", "initContainers"),
         ("containerStatuses", "containers"),
     ):
         for status in objects(pod, "status", group):
-            if found := _of_status(status, pod, observation, objects(spec, listed)):
-                return found
+            if waiting := _of_status(status, pod, observation, objects(spec, containers)):
+                return waiting
     return (
         _mount(pod, observation)
         or _pulling(pod, observation)
@@ -83,27 +83,28 @@ def ended_reason(pod: Obj, observation: ClusterObservation) -> Waiting:
     """Explain a pod that has ended: evicted, or its container ended and is not restarted."""
     reason = text(pod, "status", "reason")
     if reason in ("Evicted", "Preempting", "Preempted", "NodeLost", "Shutdown", "NodeShutdown"):
-        why = one_line(text(pod, "status", "message"))
+        detail = one_line(text(pod, "status", "message"))
         return Waiting(
-            message=f"the pod was evicted from its node ({reason}{f': {why}' if why else ''})",
+            message="the pod was evicted from its node"
+            f" ({reason}{f': {detail}' if detail else ''})",
             remedy="KubeRay creates a new pod; if the node ran out of disk or memory, set `disk`"
             " or `memory` in the template",
             kind="evicted",
         )
     disrupted = condition(pod, "DisruptionTarget")
     if disrupted.get("status") == "True":
-        why = one_line(text(disrupted, "message") or text(disrupted, "reason"))
+        detail = one_line(text(disrupted, "message") or text(disrupted, "reason"))
         return Waiting(
-            message=f"the pod was removed from its node: {why}",
+            message=f"the pod was removed from its node: {detail}",
             remedy="wait: KubeRay creates a new pod",
             kind="evicted",
         )
     for status in objects(pod, "status", "containerStatuses"):
         if fields(status, "state", "terminated").get("exitCode") not in (0, None):
             return _crash(status, pod, observation)
-    why = one_line(text(pod, "status", "message") or reason)
+    detail = one_line(text(pod, "status", "message") or reason)
     return Waiting(
-        message=f"the pod has failed{f': {why}' if why else ''}",
+        message=f"the pod has failed{f': {detail}' if detail else ''}",
         remedy=f"`kubectl describe pod {name_of(pod)}` shows more",
         kind="crash",
     )
@@ -119,11 +120,11 @@ def _crash(status: Obj, pod: Obj, observation: ClusterObservation) -> Waiting:
             "increase `memory` of the group in the template",
         )
     code = whole(ended, "exitCode")
-    how = f"with exit code {code}" if code is not None else "(exit code unknown)"
-    said = _last_line(ended, pod, observation)
+    exit_text = f"with exit code {code}" if code is not None else "(exit code unknown)"
+    last_words = _last_line(ended, pod, observation)
     return stuck(
         "crash",
-        f"its container ended {how}{_times(status)}{f': {said}' if said else ''}",
+        f"its container ended {exit_text}{_times(status)}{f': {last_words}' if last_words else ''}",
         f"`kubectl logs {name_of(pod)} --previous` shows its output",
     )
 
@@ -142,40 +143,40 @@ def _limit(status: Obj, pod: Obj) -> str:
 
 
 def _last_line(ended: Obj, pod: Obj, observation: ClusterObservation) -> str:
-    said = text(ended, "message") or observation.logs.get(name_of(pod), "")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    output = text(ended, "message") or observation.logs.get(name_of(pod), "")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return one_line(lines[-1]) if lines and last_end(pod) else ""
 
 
 def _post_start(message: str, pod: Obj, observation: ClusterObservation) -> Waiting:
     event = newest(observation.events_about(pod, kind="Pod"), "FailedPostStartHook")
-    why = one_line(event_text(event) if event else message)
+    detail = one_line(event_text(event) if event else message)
     return stuck(
         "crash",
-        f"a command of after_start failed{f': {why}' if why else ''}",
+        f"a command of after_start failed{f': {detail}' if detail else ''}",
         "correct after_start in the template",
     )
 
 
-# What is missing
+# --- Missing references ---
 
 
 def reference_reason(message: str) -> Waiting | None:
     """Explain a missing Secret or ConfigMap, or a missing key of it."""
-    if found := _KEY.search(message):
-        kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
+    if match := _KEY.search(message):
+        kind, name = _KINDS[match["kind"].lower()], match["name"].rpartition("/")[2]
         return stuck(
             "reference",
-            f"{kind} {name} has no key {found['key']}",
+            f"{kind} {name} has no key {match['key']}",
             f"add it to {kind} {name}, or change `key` under `secrets` in the template",
         )
-    if found := _REFERENCE.search(message):
-        kind, name = _KINDS[found["kind"].lower()], found["name"].rpartition("/")[2]
-        made = "generic " if kind == "Secret" else ""
+    if match := _REFERENCE.search(message):
+        kind, name = _KINDS[match["kind"].lower()], match["name"].rpartition("/")[2]
+        secret_type = "generic " if kind == "Secret" else ""
         return stuck(
             "reference",
             f"there is no {kind} {name} in the namespace",
-            f"create it: `kubectl create {found['kind'].lower()} {made}{name} ...`",
+            f"create it: `kubectl create {match['kind'].lower()} {secret_type}{name} ...`",
         )
     return None
 
@@ -191,8 +192,8 @@ def _mount(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     if event is None:
         return None
     message = event_text(event)
-    if found := reference_reason(message):
-        return found
+    if waiting := reference_reason(message):
+        return waiting
     if text(event, "reason") == "FailedCreatePodSandBox":
         return Waiting(
             message=f"the node cannot set up the pod: {one_line(message)}",
@@ -221,7 +222,7 @@ def _has_begun(pod: Obj) -> bool:
     return any(fields(s, "state", "running") or fields(s, "state", "terminated") for s in statuses)
 
 
-# What only takes time
+# --- Progress ---
 
 
 def _pulling(pod: Obj, observation: ClusterObservation) -> Waiting | None:
@@ -230,9 +231,11 @@ def _pulling(pod: Obj, observation: ClusterObservation) -> Waiting | None:
         return None
     image = re.search(r'image "([^"]+)"', event_text(event))
     since_s = event_time_s(event)
-    passed = f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
-    named = f" {image[1]}" if image else ""
-    return Waiting(message=f"the node is pulling image{named}{passed}", kind="progress")
+    elapsed = (
+        f" for {observation.now_s - since_s:.0f} s" if 0 < since_s <= observation.now_s else ""
+    )
+    image_name = f" {image[1]}" if image else ""
+    return Waiting(message=f"the node is pulling image{image_name}{elapsed}", kind="progress")
 
 
 def _init(pod: Obj, observation: ClusterObservation) -> Waiting | None:
@@ -249,13 +252,13 @@ def _probe(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     if text(pod, "status", "phase") != "Running":
         return None
     event = newest(observation.events_about(pod, kind="Pod"), "Unhealthy")
-    why = f": {one_line(event_text(event))}" if event else ""
+    detail = f": {one_line(event_text(event))}" if event else ""
     return Waiting(
-        message=f"Ray is starting in the pod and is not healthy yet{why}", kind="progress"
+        message=f"Ray is starting in the pod and is not healthy yet{detail}", kind="progress"
     )
 
 
-# --- Why an image cannot be pulled ---
+# --- Images that cannot be pulled ---
 
 
 _REFUSED: Final = re.compile(
@@ -289,25 +292,25 @@ def image_reason(
     """Explain it from the container's reason and message, and from the events of its pod."""
     reported = f"{message} {_pull_fault(image, pod, observation)}"
     secrets = [s for s in (text(r, "name") for r in objects(pod, "spec", "imagePullSecrets")) if s]
-    listed = ", ".join(secrets)
+    names_text = ", ".join(secrets)
     subject = f"image {image or '(without a name)'}"
     missing = newest(observation.events_about(pod, kind="Pod"), "FailedToRetrieveImagePullSecret")
-    if found := _by_reason(reason, subject):
-        return found
-    if missing is not None and listed:
+    if waiting := _by_reason(reason, subject):
+        return waiting
+    if missing is not None and names_text:
         return stuck(
             "image",
-            f"{subject} cannot be pulled: its pull secret {listed} cannot be read",
+            f"{subject} cannot be pulled: its pull secret {names_text} cannot be read",
             f"create it: `kubectl create secret docker-registry {secrets[0]} ...`",
         )
-    if found := _by_answer(reported, subject, secrets):
-        return found
-    why = _reason(reported)
+    if waiting := _by_answer(reported, subject, secrets):
+        return waiting
+    detail = _reason(reported)
     return stuck(
         "image",
-        f"{subject} cannot be pulled{f': {why}' if why else f' ({reason})'}",
+        f"{subject} cannot be pulled{f': {detail}' if detail else f' ({reason})'}",
         "check name and tag of `image`, and image_pull_secrets"
-        + (f" ({listed})" if listed else ""),
+        + (f" ({names_text})" if names_text else ""),
     )
 
 
@@ -359,10 +362,10 @@ def _by_answer(reported: str, subject: str, secrets: list[str]) -> Waiting | Non
 
 def _unauthorized(subject: str, secrets: list[str]) -> Waiting:
     if secrets:
-        listed = ", ".join(secrets)
+        names_text = ", ".join(secrets)
         return stuck(
             "image",
-            f"{subject} cannot be pulled: the registry rejected pull secret {listed}"
+            f"{subject} cannot be pulled: the registry rejected pull secret {names_text}"
             " (or the image does not exist)",
             f"renew it (`kubectl create secret docker-registry {secrets[0]} ...`), or check"
             " the image's name",
@@ -389,6 +392,6 @@ def _pull_fault(image: str, pod: Obj, observation: ClusterObservation) -> str:
 def _reason(reported: str) -> str:
     """Return the part after the last of the kubelet's prefixes."""
     line = one_line(reported)
-    for cut in ("rpc error: code = ", "desc = "):
-        line = line.rpartition(cut)[2]
+    for prefix in ("rpc error: code = ", "desc = "):
+        line = line.rpartition(prefix)[2]
     return line if not line.startswith("Back-off pulling image") else line.partition(": ")[2]

@@ -1,4 +1,4 @@
-"""Why each pod of a cluster is not ready; pods with the same reason are reported once."""
+"""Reasons why pods of a cluster are not ready; each reason is reported once."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class _Affected:
 @dataclass(frozen=True)
 class Group:
     name: str
-    wanted: int
+    expected: int
     pods: tuple[Obj, ...]
 
 
 def groups_of(observation: ClusterObservation) -> list[Group]:
     """Return the worker groups of the spec with their pods; suspended groups want none."""
-    found = []
+    groups = []
     for group in worker_groups(observation.raycluster):
         name = text(group, "groupName")
         pods = [pod for pod in workers(observation) if _group(pod) == name and _counts(pod)]
-        found.append(Group(name, expected_pods(group), tuple(pods)))
-    return found
+        groups.append(Group(name, expected_pods(group), tuple(pods)))
+    return groups
 
 
 def heads(observation: ClusterObservation) -> list[Obj]:
@@ -80,7 +80,10 @@ def pod_reasons(observation: ClusterObservation) -> list[Waiting]:
         causes.setdefault(_missing_reason(observation, is_head=True), _Affected()).head = True
     for group in groups_of(observation):
         _count_group(group, observation, causes)
-    return [_text(cause, who, observation) for cause, who in sorted(causes.items(), key=_order)]
+    return [
+        _text(cause, affected, observation)
+        for cause, affected in sorted(causes.items(), key=_order)
+    ]
 
 
 def _unseen(observation: ClusterObservation) -> list[Waiting]:
@@ -88,10 +91,10 @@ def _unseen(observation: ClusterObservation) -> list[Waiting]:
     status = fields(observation.raycluster, "status")
     head = condition(observation.raycluster, "HeadPodReady").get("status")
     # A status omits zeros.
-    wanted = whole(status, "desiredWorkerReplicas") or 0
-    late = wanted - (whole(status, "readyWorkerReplicas") or 0)
+    expected = whole(status, "desiredWorkerReplicas") or 0
+    late = expected - (whole(status, "readyWorkerReplicas") or 0)
     parts = ["the head"] if head != "True" else []
-    parts += [f"{late} of {wanted} worker{'' if wanted == 1 else 's'}"] if late > 0 else []
+    parts += [f"{late} of {expected} worker{'' if expected == 1 else 's'}"] if late > 0 else []
     if not parts:
         return []
     verb = "waits" if parts == ["the head"] or (len(parts) == 1 and late == 1) else "wait"
@@ -104,10 +107,10 @@ def _unseen(observation: ClusterObservation) -> list[Waiting]:
 def _count_group(
     group: Group, observation: ClusterObservation, causes: dict[Waiting, _Affected]
 ) -> None:
-    found = [(_reason_of(pod, observation), 1) for pod in group.pods if not is_ready(pod)]
-    if (missing := group.wanted - len(group.pods)) > 0:
-        found.append((_missing_reason(observation, is_head=False), missing))
-    for cause, count in found:
+    causes_of_pods = [(_reason_of(pod, observation), 1) for pod in group.pods if not is_ready(pod)]
+    if (missing := group.expected - len(group.pods)) > 0:
+        causes_of_pods.append((_missing_reason(observation, is_head=False), missing))
+    for cause, count in causes_of_pods:
         if cause is not None:
             workers = causes.setdefault(cause, _Affected()).workers
             workers[group.name] = workers.get(group.name, 0) + count
@@ -115,28 +118,30 @@ def _count_group(
 
 def _order(item: tuple[Waiting, _Affected]) -> tuple[bool, bool, bool, int]:
     """Sort key: a reason that only waits for others says least and comes last."""
-    cause, who = item
+    cause, affected = item
     follows = cause.kind in ("head", "progress")
-    return follows, not cause.is_stuck, not who.head, -sum(who.workers.values())
+    return follows, not cause.is_stuck, not affected.head, -sum(affected.workers.values())
 
 
-def _text(cause: Waiting, who: _Affected, observation: ClusterObservation) -> Waiting:
-    subject, is_many = _subject(who, observation)
+def _text(cause: Waiting, affected: _Affected, observation: ClusterObservation) -> Waiting:
+    subject, is_many = _subject(affected, observation)
     verb = "wait" if is_many else "waits"
     line = f"{subject[:1].upper()}{subject[1:]} {verb}: {cause.message}"
     return cause.model_copy(update={"message": line})
 
 
-def _subject(who: _Affected, observation: ClusterObservation) -> tuple[str, bool]:
-    parts = ["the head"] if who.head else []
-    wanted = {group.name: max(group.wanted, len(group.pods)) for group in groups_of(observation)}
-    count = sum(who.workers.values())
+def _subject(affected: _Affected, observation: ClusterObservation) -> tuple[str, bool]:
+    parts = ["the head"] if affected.head else []
+    expected = {
+        group.name: max(group.expected, len(group.pods)) for group in groups_of(observation)
+    }
+    count = sum(affected.workers.values())
     if count:
-        names = list(who.workers)
-        shown = len(wanted) > 1 and len(names) == 1
-        total = wanted.get(names[0], count) if shown else sum(wanted.values())
-        of = f" of group {names[0]}" if shown else ""
-        parts.append(f"{count} of {total} worker{'' if total == 1 else 's'}{of}")
+        names = list(affected.workers)
+        names_group = len(expected) > 1 and len(names) == 1
+        total = expected.get(names[0], count) if names_group else sum(expected.values())
+        of_group = f" of group {names[0]}" if names_group else ""
+        parts.append(f"{count} of {total} worker{'' if total == 1 else 's'}{of_group}")
     return " and ".join(parts), count > 1 or len(parts) > 1
 
 
@@ -178,9 +183,9 @@ def _node_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     ready = condition(node, "Ready")
     if ready.get("status") not in ("False", "Unknown"):
         return None
-    why = one_line(text(ready, "message") or text(ready, "reason"))
+    detail = one_line(text(ready, "message") or text(ready, "reason"))
     return Waiting(
-        message=f"node {on} is not ready{f': {why}' if why else ''}",
+        message=f"node {on} is not ready{f': {detail}' if detail else ''}",
         remedy="wait for the node, or ask an administrator to check it: `kubectl describe node"
         f" {on}`; its pods are evicted after about 5 min",
         kind="node",
@@ -190,8 +195,8 @@ def _node_reason(pod: Obj, observation: ClusterObservation) -> Waiting | None:
 def _missing_reason(observation: ClusterObservation, *, is_head: bool) -> Waiting:
     """Return why a pod does not exist: the API server rejected it, or it is being created."""
     for message in _creation_faults(observation, is_head=is_head):
-        if known := refusal(message):
-            return known
+        if waiting := refusal(message):
+            return waiting
         return Waiting(
             message=f"the pods could not be created: {one_line(message)}",
             remedy="this is the API server's message: correct in the template what it names",
@@ -262,4 +267,4 @@ def ready_counts(observation: ClusterObservation) -> tuple[int, int]:
     """Return the numbers of worker pods that are ready, and that are wanted."""
     groups = groups_of(observation)
     ready: Sequence[Obj] = [pod for group in groups for pod in group.pods if is_ready(pod)]
-    return len(ready), sum(group.wanted for group in groups)
+    return len(ready), sum(group.expected for group in groups)

@@ -1,4 +1,4 @@
-"""What a queued cluster waits for in Kueue."""
+"""Reasons why a queued cluster waits in Kueue."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def queue_reasons(observation: ClusterObservation) -> list[Waiting]:
     workload = workload_of(observation)
     if workload is not None and condition(workload, "Admitted").get("status") == "True":
         return []
-    found = _queue_fault(observation) or _workload_waits(workload, observation)
-    return [found] if found else []
+    waiting = _queue_fault(observation) or _workload_waits(workload, observation)
+    return [waiting] if waiting else []
 
 
 def _is_held(observation: ClusterObservation) -> bool:
@@ -49,10 +49,12 @@ def _is_held(observation: ClusterObservation) -> bool:
 
 def workload_of(observation: ClusterObservation) -> Obj | None:
     """Return the newest Workload that Kueue has created for this very cluster."""
-    return max(_own(observation), key=lambda workload: created_s(workload) or 0.0, default=None)
+    return max(
+        _own_workloads(observation), key=lambda workload: created_s(workload) or 0.0, default=None
+    )
 
 
-def _own(observation: ClusterObservation) -> list[Obj]:
+def _own_workloads(observation: ClusterObservation) -> list[Obj]:
     uid = text(observation.raycluster, "metadata", "uid")
     return [
         workload
@@ -72,13 +74,13 @@ def _slice_waits(observation: ClusterObservation) -> list[Waiting]:
     """
     if not is_elastic(observation.raycluster):
         return []
-    for workload in _own(observation):
-        over = ("Admitted", "Finished")
-        if not any(condition(workload, kind).get("status") == "True" for kind in over):
-            found = _check(workload, observation) or _no_quota(
-                workload, observation, what=f"workload {name_of(workload)} of its new size waits"
+    for workload in _own_workloads(observation):
+        ended_kinds = ("Admitted", "Finished")
+        if not any(condition(workload, kind).get("status") == "True" for kind in ended_kinds):
+            waiting = _check(workload, observation) or _no_quota(
+                workload, observation, subject=f"workload {name_of(workload)} of its new size waits"
             )
-            return [found]
+            return [waiting]
     return []
 
 
@@ -96,13 +98,13 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
         return None
     queue = local_queue(observation)
     if queue is None:
-        there = ", ".join(sorted(name_of(q) for q in observation.local_queues if name_of(q)))
+        existing = ", ".join(sorted(name_of(q) for q in observation.local_queues if name_of(q)))
         return _stuck(
-            f"there is no queue {name} in the namespace (existing: {there or 'none'})",
+            f"there is no queue {name} in the namespace (existing: {existing or 'none'})",
             "change `queue` in the template"
             + (
-                f" to one of {there}"
-                if there
+                f" to one of {existing}"
+                if existing
                 else ", or ask an administrator to create a LocalQueue"
             ),
         )
@@ -119,18 +121,20 @@ def _queue_fault(observation: ClusterObservation) -> Waiting | None:
     return _inactive(queue, f"queue {name}")
 
 
-def _inactive(queue: Obj, what: str) -> Waiting | None:
+def _inactive(queue: Obj, queue_text: str) -> Waiting | None:
     policy = text(queue, "spec", "stopPolicy")
     if policy and policy != "None":
         return _stuck(
-            f"{what} is stopped (stopPolicy {policy})", "ask an administrator to start it again"
+            f"{queue_text} is stopped (stopPolicy {policy})",
+            "ask an administrator to start it again",
         )
     active = condition(queue, "Active")
     if active.get("status") != "False":
         return None
-    why = one_line(text(active, "message") or text(active, "reason"))
+    detail = one_line(text(active, "message") or text(active, "reason"))
     return _stuck(
-        f"{what} is not active{f': {why}' if why else ''}", "ask an administrator to repair it"
+        f"{queue_text} is not active{f': {detail}' if detail else ''}",
+        "ask an administrator to repair it",
     )
 
 
@@ -164,9 +168,9 @@ def _no_workload(observation: ClusterObservation) -> Waiting | None:
     if observation.workloads is None or waited_s < _PATIENCE_S:
         return Waiting(message=f"it waits for queue {observation.queue}", kind="queue")
     event = next((e for e in observation.own_events() if text(e, "type") == "Warning"), None)
-    why = f": {one_line(event_text(event))}" if event else ""
+    detail = f": {one_line(event_text(event))}" if event else ""
     return _stuck(
-        f"Kueue has created no workload for it in {waited_s:.0f} s{why}",
+        f"Kueue has created no workload for it in {waited_s:.0f} s{detail}",
         "ask an administrator to enable the integration ray.io/raycluster in Kueue's configuration",
     )
 
@@ -179,11 +183,11 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
         state = text(check, "state")
         if state == "Ready":
             continue
-        why = _readable(text(check, "message"), observation)
+        detail = _readable(text(check, "message"), observation)
         reported = f"admission check {text(check, 'name')} is {state or 'not known'}"
         return Waiting(
             message=f"queue {observation.queue} has reserved its quota; {reported}"
-            f"{f': {why}' if why else ''}",
+            f"{f': {detail}' if detail else ''}",
             remedy="wait for it; `kubectl describe admissionchecks` shows more",
             kind="queue",
             is_stuck=state == "Rejected",
@@ -191,17 +195,19 @@ def _check(workload: Obj, observation: ClusterObservation) -> Waiting | None:
     return None
 
 
-def _no_quota(workload: Obj, observation: ClusterObservation, *, what: str = "it waits") -> Waiting:
+def _no_quota(
+    workload: Obj, observation: ClusterObservation, *, subject: str = "it waits"
+) -> Waiting:
     reserved = condition(workload, "QuotaReserved")
-    why = _readable(text(reserved, "message"), observation)
+    detail = _readable(text(reserved, "message"), observation)
     parts = [
         _evicted(workload, observation),
         _use(workload, observation),
-        why,
+        detail,
         _behind(observation),
     ]
-    never = "maximum capacity" in why or _is_too_much(observation)
-    first = f"{what} for quota of queue {observation.queue}"
+    never = "maximum capacity" in detail or _is_too_much(observation)
+    first = f"{subject} for quota of queue {observation.queue}"
     return Waiting(
         message="; ".join([first, *filter(None, parts)]),
         remedy="request less, or use another queue: this one can never provide so much"
@@ -216,10 +222,10 @@ def _no_quota(workload: Obj, observation: ClusterObservation, *, what: str = "it
 def _is_too_much(observation: ClusterObservation) -> bool:
     """Return whether even the empty queue, including all that others lend, could not provide it."""
     podsets = podsets_of(observation.raycluster)
-    found = queue_verdict(
+    verdict = queue_verdict(
         podsets, observation.queue, observation.local_queues, observation.cluster_queues
     )
-    return found.fit is Fit.NEVER
+    return verdict.fit is Fit.NEVER
 
 
 def _evicted(workload: Obj, observation: ClusterObservation) -> str:
@@ -228,15 +234,15 @@ def _evicted(workload: Obj, observation: ClusterObservation) -> str:
         return ""
     preempted = condition(workload, "Preempted")
     reported = preempted if preempted.get("status") == "True" else evicted
-    why = _readable(text(reported, "message") or text(reported, "reason"), observation)
-    what = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
-    return f"it was {what}{f': {why}' if why else ''}"
+    detail = _readable(text(reported, "message") or text(reported, "reason"), observation)
+    verb = "preempted" if text(evicted, "reason") == "Preempted" else "evicted"
+    return f"it was {verb}{f': {detail}' if detail else ''}"
 
 
 def _said(workload: Obj, observation: ClusterObservation) -> str:
     evicted = condition(workload, "Evicted")
-    why = _readable(text(evicted, "message"), observation)
-    return f": {why}" if why else ""
+    detail = _readable(text(evicted, "message"), observation)
+    return f": {detail}" if detail else ""
 
 
 def _readable(message: str, observation: ClusterObservation) -> str:
@@ -244,28 +250,28 @@ def _readable(message: str, observation: ClusterObservation) -> str:
     names: dict[str, str] = {}
     for workload in observation.workloads or ():
         owners = objects(workload, "metadata", "ownerReferences")
-        name = next((text(one, "name") for one in owners), name_of(workload))
-        for uid in (text(workload, "metadata", "uid"), *(text(one, "uid") for one in owners)):
+        name = next((text(owner, "name") for owner in owners), name_of(workload))
+        for uid in (text(workload, "metadata", "uid"), *(text(owner, "uid") for owner in owners)):
             names[uid] = name
 
-    def named(found: re.Match[str]) -> str:
-        known = next((names[uid] for uid in _UID.findall(found[0]) if uid in names), "")
-        return f" of cluster {known}" if known else ""
+    def named(match: re.Match[str]) -> str:
+        cluster_name = next((names[uid] for uid in _UID.findall(match[0]) if uid in names), "")
+        return f" of cluster {cluster_name}" if cluster_name else ""
 
-    def alone(found: re.Match[str]) -> str:
-        return names.get(found[0], f"{found[0][:8]}…")
+    def alone(match: re.Match[str]) -> str:
+        return names.get(match[0], f"{match[0][:8]}…")
 
     return one_line(_UID.sub(alone, _UIDS.sub(named, message)))
 
 
 def _use(workload: Obj, observation: ClusterObservation) -> str:
     """Return the use of the scarcest resource that it requests: accelerators before CPUs."""
-    asked: dict[str, None] = {}
+    resources: dict[str, None] = {}
     for podset in objects(workload, "spec", "podSets"):
         for container in objects(podset, "template", "spec", "containers"):
-            asked |= dict.fromkeys(quantities(container, "resources", "requests"))
-            asked |= dict.fromkeys(quantities(container, "resources", "limits"))
-    for resource in sorted(asked, key=lambda name: ("/" not in name, name)):
+            resources |= dict.fromkeys(quantities(container, "resources", "requests"))
+            resources |= dict.fromkeys(quantities(container, "resources", "limits"))
+    for resource in sorted(resources, key=lambda name: ("/" not in name, name)):
         if reported := usage_text(observation, resource):
             return f"{reported} {resource}"
     return ""

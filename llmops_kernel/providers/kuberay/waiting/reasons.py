@@ -1,4 +1,4 @@
-"""Why a cluster is not ready: one sentence per reason, the most informative first."""
+"""Reasons why a cluster is not ready: one sentence each, the most informative first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLUSTER_WIDE = {
     "pods of other namespaces": "list pods",
     "clusterqueues": "list clusterqueues",
 }
-"""What no Role of a namespace can grant, and its verb and resource."""
+"""Parts that no Role of a namespace can grant, with their verb and resource."""
 _KUEUE = "kueue.x-k8s.io"
 _OF_ROLE = {
     "pods": ("list", "", "pods"),
@@ -55,18 +55,20 @@ _OF_ROLE = {
 
 def waiting(observation: ClusterObservation) -> tuple[Waiting, ...]:
     """Return the reasons; empty for a cluster that is ready or was suspended on purpose."""
-    found = deletion_reasons(observation) or operator_reasons(observation)
-    if not found:
-        found = queue_reasons(observation)
-        if not found and fields(observation.raycluster, "spec").get("suspend") is True:
-            found = _suspending(observation)
-        elif not found and not observation.is_elsewhere:
-            found = [
+    candidates = deletion_reasons(observation) or operator_reasons(observation)
+    if not candidates:
+        candidates = queue_reasons(observation)
+        if not candidates and fields(observation.raycluster, "spec").get("suspend") is True:
+            candidates = _suspending(observation)
+        elif not candidates and not observation.is_elsewhere:
+            candidates = [
                 *pod_reasons(observation),
                 *_ray_reasons(observation),
                 *_demand_reasons(observation),
             ]
-    reasons = [reason.model_copy(update={"message": _sentence(reason.message)}) for reason in found]
+    reasons = [
+        reason.model_copy(update={"message": _sentence(reason.message)}) for reason in candidates
+    ]
     unknowns = _unknowns(observation, reasons) if reasons else _silences(observation)
     return tuple([*_once(reasons)[:_MAX], *unknowns])
 
@@ -80,10 +82,12 @@ def _sentence(message: str) -> str:
 
 
 def _suspending(observation: ClusterObservation) -> list[Waiting]:
-    left = len(observation.pods)
-    if not left:
+    num_left = len(observation.pods)
+    if not num_left:
         return []
-    message = f"its RayCluster is being suspended: {left} pod{'' if left == 1 else 's'} left"
+    message = (
+        f"its RayCluster is being suspended: {num_left} pod{'' if num_left == 1 else 's'} left"
+    )
     return [Waiting(message=message, kind="progress")]
 
 
@@ -103,9 +107,9 @@ def _ray_reasons(observation: ClusterObservation) -> list[Waiting]:
 
 def _demand_reasons(observation: ClusterObservation) -> list[Waiting]:
     """Return the resources that Ray waits for on a complete cluster."""
-    ready, wanted = ready_counts(observation)
+    ready, expected = ready_counts(observation)
     report = fields(observation.ray_status, "data", "clusterStatus", "loadMetricsReport")
-    return [] if ready < wanted else [*demand_reasons(report)]
+    return [] if ready < expected else [*demand_reasons(report)]
 
 
 def _needs_others(reasons: Iterable[Waiting]) -> bool:
@@ -113,38 +117,38 @@ def _needs_others(reasons: Iterable[Waiting]) -> bool:
     return any(reason.kind in ("capacity", "queue", "quota", "") for reason in reasons)
 
 
-def _right(what: str) -> str:
+def _right(part: str) -> str:
     """Return `list events (rule 5)`."""
-    if what not in _OF_ROLE:
-        return f"read {what}"
-    verb, group, resource = _OF_ROLE[what]
+    if part not in _OF_ROLE:
+        return f"read {part}"
+    verb, group, resource = _OF_ROLE[part]
     rule = RULES.get((group, resource))
     return f"{verb} {resource}{f' (rule {rule})' if rule else ''}"
 
 
 def _unknowns(observation: ClusterObservation, reasons: Iterable[Waiting]) -> list[Waiting]:
-    found = []
-    of_role = [what for what in observation.denied if what not in CLUSTER_WIDE]
+    result = []
+    of_role = [part for part in observation.denied if part not in CLUSTER_WIDE]
     if of_role:
-        found.append(
+        result.append(
             Waiting(
                 message=f"Missing permission to {', '.join(map(_right, of_role))}",
                 remedy=f"ask an administrator to grant it: {rbac_file()} has these rules",
                 kind="permission",
             )
         )
-    others = [what for what in observation.denied if what in CLUSTER_WIDE]
-    if others and _needs_others(reasons):
-        found.append(
+    cluster_wide = [part for part in observation.denied if part in CLUSTER_WIDE]
+    if cluster_wide and _needs_others(reasons):
+        result.append(
             Waiting(
                 message="Missing permission in the whole cluster to"
-                f" {', '.join(CLUSTER_WIDE[what] for what in others)}",
+                f" {', '.join(CLUSTER_WIDE[part] for part in cluster_wide)}",
                 remedy="this is optional and needs a ClusterRole: `llmops cluster rbac TEMPLATE"
                 " --for user:NAME --cluster-wide` prints it",
                 kind="permission",
             )
         )
-    return [*found, *_silences(observation)]
+    return [*result, *_silences(observation)]
 
 
 def _silences(observation: ClusterObservation) -> list[Waiting]:
@@ -155,7 +159,7 @@ def _silences(observation: ClusterObservation) -> list[Waiting]:
     return [Waiting(message=message, remedy="try again", kind=UNASKED)]
 
 
-# --- What blocks a RayCluster as a whole: deletion, namespace, operator ---
+# --- Reasons that block a RayCluster as a whole: deletion, namespace, operator ---
 
 
 OPERATOR_PATIENCE_S: Final = 10.0
@@ -172,14 +176,14 @@ def deletion_reasons(observation: ClusterObservation) -> list[Waiting]:
     if text(observation.namespace, "status", "phase") != "Terminating":
         return []
     name = text(observation.raycluster, "metadata", "namespace")
-    why = [
+    details = [
         one_line(text(item, "message"))
         for item in objects(observation.namespace, "status", "conditions")
         if item.get("status") == "True" and text(item, "message")
     ]
     return [
         Waiting(
-            message=f"namespace {name} is being deleted{f': {why[0]}' if why else ''}",
+            message=f"namespace {name} is being deleted{f': {details[0]}' if details else ''}",
             remedy="wait until it is deleted and create it again, or use another namespace",
             kind="namespace",
             is_stuck=True,
@@ -190,7 +194,7 @@ def deletion_reasons(observation: ClusterObservation) -> list[Waiting]:
 def _deleted(observation: ClusterObservation, since_s: float) -> Waiting:
     passed_s = max(0.0, observation.now_s - since_s)
     finalizers = texts(observation.raycluster, "metadata", "finalizers")
-    listed = ", ".join(finalizers)
+    holders = ", ".join(finalizers)
     line = f"its deletion has been in progress for {passed_s:.0f} s"
     if not finalizers:
         count = len(observation.pods)
@@ -199,11 +203,11 @@ def _deleted(observation: ClusterObservation, since_s: float) -> Waiting:
     remedy = "the operator removes it after it has cleaned up Redis (at most 5 min)"
     if not any("gcs-ft" in name for name in finalizers):
         remedy = (
-            f"the controller that set {listed} must remove it; an administrator can do so with"
+            f"the controller that set {holders} must remove it; an administrator can do so with"
             f" `kubectl edit raycluster {observation.name}`"
         )
     return Waiting(
-        message=f"{line}; blocked by finalizer {listed}",
+        message=f"{line}; blocked by finalizer {holders}",
         remedy=remedy,
         kind="deletion",
         is_stuck=passed_s > 10 * _DELETE_PATIENCE_S,
@@ -219,8 +223,8 @@ def operator_reasons(observation: ClusterObservation) -> list[Waiting]:
     has_status = bool(fields(observation.raycluster, "status"))
     if has_status and (observed is None or generation is None or observed >= generation):
         return []
-    if refused := _refused(observation, is_new=not has_status):
-        return [refused]
+    if rejection := _refused(observation, is_new=not has_status):
+        return [rejection]
     if not has_status:
         # A refused pod has its own sentence, and the operator may write no status before it.
         return [] if any(map(_is_of_pod, observation.own_events())) else _absent(observation)
@@ -245,9 +249,9 @@ def _refused(observation: ClusterObservation, *, is_new: bool) -> Waiting | None
         is_spec = reason.startswith("Invalid") or reason in _REMEDIES
         if _is_of_pod(event) or not (is_new or is_spec):
             continue
-        what = "rejects the spec" if is_spec else "reports a failure"
+        verb = "rejects the spec" if is_spec else "reports a failure"
         return Waiting(
-            message=f"the operator {what} ({reason}): {one_line(event_text(event))}",
+            message=f"the operator {verb} ({reason}): {one_line(event_text(event))}",
             remedy=_REMEDIES.get(
                 reason,
                 "correct in the template what the message names, then run `llmops cluster apply`",
@@ -287,11 +291,11 @@ def _absent(observation: ClusterObservation) -> list[Waiting]:
         or any(map(_by_operator, observation.own_events()))
     ):
         return [Waiting(message="the operator has not processed it yet", kind="progress")]
-    seen = observation.events is not None
+    has_events = observation.events is not None
     return [
         Waiting(
             message=f"no KubeRay operator has processed it in {age_s:.0f} s: it has no status"
-            + (" and no event" if seen else ""),
+            + (" and no event" if has_events else ""),
             remedy=f"install KubeRay's operator ({INSTALL_KUBERAY}), or configure it to watch this"
             " namespace",
             kind="operator",

@@ -1,4 +1,4 @@
-"""Why a pod has no node: volumes, labels, taints, capacity; computed if nodes can be seen."""
+"""Reasons why a pod has no node: volumes, labels, taints, capacity. Needs visible nodes."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _from_scheduler(message: str) -> Waiting:
 
 
 def _volume(pod: Obj, message: str, observation: ClusterObservation) -> Waiting | None:
-    if found := _CLAIM.search(message):
-        return _no_claim(found["name"])
+    if match := _CLAIM.search(message):
+        return _no_claim(match["name"])
     if _ZONE in message:
         return Waiting(
             message="its volume is in a zone where no node has free capacity for the pod",
@@ -120,14 +120,14 @@ def claim_reason(claim: Obj, observation: ClusterObservation) -> Waiting | None:
     if phase != "Pending":
         return None
     event = next(iter(observation.events_about(claim, kind="PersistentVolumeClaim")), None)
-    reason, why = text(event, "reason"), one_line(event_text(event or {}))
+    reason, detail = text(event, "reason"), one_line(event_text(event or {}))
     if reason == "WaitForFirstConsumer":
         return None
     storage = text(claim, "spec", "storageClassName")
-    of = f" of storage class {storage}" if storage else ""
+    of_class = f" of storage class {storage}" if storage else ""
     is_stuck = reason in ("ProvisioningFailed", "FailedBinding")
     return Waiting(
-        message=f"volume claim {name}{of} is not bound{f': {why}' if why else ''}",
+        message=f"volume claim {name}{of_class} is not bound{f': {detail}' if detail else ''}",
         remedy="use an existing storage class with free space (`kubectl get storageclass`)",
         kind="volume",
         is_stuck=is_stuck,
@@ -142,36 +142,36 @@ def _capacity_reason(pod: Obj, message: str, observation: ClusterObservation) ->
     if observation.nodes_with_capacity is None or not message:
         return None
     spec, scaling = fields(pod, "spec"), _autoscaler(pod, observation)
-    asked = requests_of(spec)
-    wants = [spec.get(part) for part in ("nodeSelector", "affinity", "tolerations")]
-    key = repr((sorted(asked.items()), wants, scaling))
-    if key not in observation.found:
-        observation.found[key] = _compute_capacity_reason(
-            spec, asked, observation, observation.nodes_with_capacity, scaling
+    requested = requests_of(spec)
+    placement = [spec.get(part) for part in ("nodeSelector", "affinity", "tolerations")]
+    key = repr((sorted(requested.items()), placement, scaling))
+    if key not in observation.computed_reasons:
+        observation.computed_reasons[key] = _compute_capacity_reason(
+            spec, requested, observation, observation.nodes_with_capacity, scaling
         )
-    return observation.found[key]
+    return observation.computed_reasons[key]
 
 
 def _compute_capacity_reason(
     spec: Obj,
-    asked: Amounts,
+    requested: Amounts,
     observation: ClusterObservation,
     nodes: Sequence[Node],
     scaling: Waiting | None,
 ) -> Waiting | None:
     if not nodes:
         return _capacity("the cluster has no nodes", scaling)
-    refused = {node.name: why_not(spec, node.obj) for node in nodes}
-    open_nodes = [node for node in nodes if not refused[node.name]]
+    obstacles = {node.name: why_not(spec, node.obj) for node in nodes}
+    open_nodes = [node for node in nodes if not obstacles[node.name]]
     if not open_nodes:
-        return _capacity(_excluded(refused), scaling, _PLACE)
-    large = [node for node in open_nodes if node.has(asked)]
-    closed = Counter(why for why in refused.values() if why)
+        return _capacity(_excluded(obstacles), scaling, _PLACE)
+    large = [node for node in open_nodes if node.has(requested)]
+    closed = Counter(obstacle for obstacle in obstacles.values() if obstacle)
     if not large:
-        return _capacity(_too_small(open_nodes, asked, closed), scaling)
-    if any(node.free is None for node in large) or any(node.fits(asked) for node in large):
+        return _capacity(_too_small(open_nodes, requested, closed), scaling)
+    if any(node.free is None for node in large) or any(node.fits(requested) for node in large):
         return None  # Capacity is not the cause: the scheduler's message says more.
-    return _taken(large, asked, observation, scaling)
+    return _occupied_reason(large, requested, observation, scaling)
 
 
 _PLACE: Final = "change node_selector, tolerations or affinity of the group in the template"
@@ -190,50 +190,60 @@ def _capacity(message: str, scaling: Waiting | None, remedy: str = _SMALLER) -> 
     )
 
 
-def _excluded(refused: dict[str, str]) -> str:
-    reasons = Counter(refused.values())
+def _excluded(obstacles: dict[str, str]) -> str:
+    reasons = Counter(obstacles.values())
     parts = [
-        f"{count} {_nodes(count)} {_verb(why, count)}" for why, count in reasons.most_common(3)
+        f"{count} {_nodes(count)} {_verb(obstacle, count)}"
+        for obstacle, count in reasons.most_common(3)
     ]
     return f"no node accepts the pod: {', '.join(parts)}"
 
 
-def _verb(why: str, count: int) -> str:
+def _verb(obstacle: str, count: int) -> str:
     """Turn it into a phrase: `has no label x` is one already, `not ready` needs a verb."""
-    if why.startswith("has ") and count > 1:
-        return f"have {why.removeprefix('has ')}"
-    if why.startswith("does not") and count > 1:
-        return f"do not{why.removeprefix('does not')}"
-    return why if why.startswith(("has ", "does not")) else f"{'is' if count == 1 else 'are'} {why}"
+    if obstacle.startswith("has ") and count > 1:
+        return f"have {obstacle.removeprefix('has ')}"
+    if obstacle.startswith("does not") and count > 1:
+        return f"do not{obstacle.removeprefix('does not')}"
+    return (
+        obstacle
+        if obstacle.startswith(("has ", "does not"))
+        else f"{'is' if count == 1 else 'are'} {obstacle}"
+    )
 
 
 def _nodes(count: int) -> str:
     return "node" if count == 1 else "nodes"
 
 
-def _too_small(nodes: Sequence[Node], asked: Amounts, closed: Counter[str]) -> str:
-    name = _scarcest(nodes, asked)
+def _too_small(nodes: Sequence[Node], requested: Amounts, closed: Counter[str]) -> str:
+    name = _scarcest(nodes, requested)
     best = max(nodes, key=lambda node: node.allocatable.get(name, _ZERO))
-    has = best.allocatable.get(name, _ZERO)
-    if has >= asked[name]:
-        wanted = ", ".join(shown(key, value) for key, value in asked.items())
-        line = f"no node has {wanted} together"
+    allocatable = best.allocatable.get(name, _ZERO)
+    if allocatable >= requested[name]:
+        amounts = ", ".join(shown(key, value) for key, value in requested.items())
+        line = f"no node has {amounts} together"
     else:
-        line = f"no node has {shown(name, asked[name])}"
-        line += f" (the largest, {best.name}, has {short(name, has)})" if has else ""
+        line = f"no node has {shown(name, requested[name])}"
+        line += (
+            f" (the largest, {best.name}, has {short(name, allocatable)})" if allocatable else ""
+        )
     if closed:
-        why, count = closed.most_common(1)[0]
-        line += f"; {count} {_nodes(count)} {_verb(why, count)}"
+        obstacle, count = closed.most_common(1)[0]
+        line += f"; {count} {_nodes(count)} {_verb(obstacle, count)}"
     return line
 
 
-def _taken(
-    nodes: Sequence[Node], asked: Amounts, observation: ClusterObservation, scaling: Waiting | None
+def _occupied_reason(
+    nodes: Sequence[Node],
+    requested: Amounts,
+    observation: ClusterObservation,
+    scaling: Waiting | None,
 ) -> Waiting:
-    name = _scarcest_free(nodes, asked)
+    name = _scarcest_free(nodes, requested)
     best = max(nodes, key=lambda node: (node.free or {}).get(name, _ZERO))
     free, total = (best.free or {}).get(name, _ZERO), best.allocatable.get(name, _ZERO)
-    line = f"no node has {short(name, asked.get(name, Decimal(1)))} free {name}"
+    line = f"no node has {short(name, requested.get(name, Decimal(1)))} free {name}"
     line += f" (the best, {best.name}, has {short(name, max(_ZERO, free))} of {short(name, total)})"
     if queue := full_queue_text(observation, name):
         line += f"; {queue}"
@@ -248,22 +258,22 @@ def _taken(
     )
 
 
-def _scarcest(nodes: Sequence[Node], asked: Amounts) -> str:
+def _scarcest(nodes: Sequence[Node], requested: Amounts) -> str:
     """Return the resource with the fewest nodes large enough; among equals an accelerator."""
 
     def fit(name: str) -> tuple[int, bool]:
-        enough = sum(node.allocatable.get(name, _ZERO) >= asked[name] for node in nodes)
-        return enough, "/" not in name
+        num_enough = sum(node.allocatable.get(name, _ZERO) >= requested[name] for node in nodes)
+        return num_enough, "/" not in name
 
-    return min(asked, key=fit)
+    return min(requested, key=fit)
 
 
-def _scarcest_free(nodes: Sequence[Node], asked: Amounts) -> str:
+def _scarcest_free(nodes: Sequence[Node], requested: Amounts) -> str:
     def fit(name: str) -> tuple[int, bool]:
-        enough = sum((node.free or {}).get(name, _ZERO) >= asked[name] for node in nodes)
-        return enough, "/" not in name
+        num_enough = sum((node.free or {}).get(name, _ZERO) >= requested[name] for node in nodes)
+        return num_enough, "/" not in name
 
-    return min(asked, key=fit, default="pods")
+    return min(requested, key=fit, default="pods")
 
 
 # Autoscaler
@@ -275,21 +285,21 @@ def _autoscaler(pod: Obj, observation: ClusterObservation) -> Waiting | None:
     event = newest(observation.events_about(pod, kind="Pod"), *reasons)
     if event is None:
         return None
-    reason, why = text(event, "reason"), one_line(event_text(event))
+    reason, detail = text(event, "reason"), one_line(event_text(event))
     if reason in ("TriggeredScaleUp", "Nominated"):
-        groups = re.search(r"\[.*\]", why)
+        groups = re.search(r"\[.*\]", detail)
         added = f" ({groups[0]})" if groups else ""
         return Waiting(
             message=f"the autoscaler is adding nodes{added}", remedy="wait a few minutes"
         )
     if reason == "FailedScaleUp":
         return Waiting(
-            message=f"the autoscaler could not add nodes: {why}",
+            message=f"the autoscaler could not add nodes: {detail}",
             remedy="the cloud provider has no capacity now: wait, or try another zone or context",
         )
-    why = why.partition(": ")[2] or why
+    detail = detail.partition(": ")[2] or detail
     return Waiting(
-        message=f"the autoscaler will not add nodes: {why}",
+        message=f"the autoscaler will not add nodes: {detail}",
         remedy="ask an administrator to raise the maximum of the node pool, or request what its"
         " nodes have",
         is_stuck=True,

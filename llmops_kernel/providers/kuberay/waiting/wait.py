@@ -54,10 +54,12 @@ def wait_until_ready(
         stuck_since_s = (stuck_since_s or now_s) if _is_stuck(info) else None
         limit_s = min(stuck_s, DENIED_S) if _is_denied(info) else stuck_s
         if stuck_since_s is not None and now_s - stuck_since_s >= limit_s:
-            raise _given_up(info, f"and needs a change to become ready (waited {limit_s:.0f} s)")
+            raise _timeout_error(
+                info, f"and needs a change to become ready (waited {limit_s:.0f} s)"
+            )
         if timeout_s is not None and now_s - began_s >= timeout_s:
-            raise _given_up(info, f"after {timeout_s:.0f} s")
-        reporter.look(info)
+            raise _timeout_error(info, f"after {timeout_s:.0f} s")
+        reporter.update(info)
         cache.wait(_POLL_S)
 
 
@@ -70,26 +72,26 @@ class _ProgressReporter:
         self._told = ""
         self._reported_s = 0.0
 
-    def look(self, info: ClusterInfo) -> None:
+    def update(self, info: ClusterInfo) -> None:
         sentence = sentence_of(info)
-        now_s, told = time.monotonic(), _CHANGES.sub("", sentence)
-        if told == self._told and now_s - self._reported_s < _EVERY_S:
+        now_s, comparable = time.monotonic(), _CHANGES.sub("", sentence)
+        if comparable == self._told and now_s - self._reported_s < _EVERY_S:
             return
-        self._told, self._reported_s = told, now_s
+        self._told, self._reported_s = comparable, now_s
         self._report(f"{sentence} ({now_s - self._began_s:.0f} s)")
 
 
 def sentence_of(info: ClusterInfo) -> str:
     """Return why it is not ready, in one short line."""
-    counted = ""
+    workers_text = ""
     if info.workers_wanted and info.state is ClusterState.STARTING:
-        counted = f"{info.workers_ready or 0} of {info.workers_wanted} workers are ready"
+        workers_text = f"{info.workers_ready or 0} of {info.workers_wanted} workers are ready"
     message = info.message
     if len(message) > _LONG and info.waiting:
         message = info.waiting[0].message  # Without the routes that were tried.
     message = one_line(message, limit=_LONG)
-    if counted and not _COUNTS.search(message):
-        return f"{counted}; {message[:1].lower()}{message[1:]}" if message else counted
+    if workers_text and not _COUNTS.search(message):
+        return f"{workers_text}; {message[:1].lower()}{message[1:]}" if message else workers_text
     return message or f"It is {info.state}"
 
 
@@ -106,14 +108,14 @@ def _may_not_use(info: ClusterInfo) -> bool:
     return info.is_ready and info.dashboard_url is None and _is_denied(info)
 
 
-def _given_up(info: ClusterInfo, how: str) -> ClusterStartError:
+def _timeout_error(info: ClusterInfo, duration: str) -> ClusterStartError:
     reasons = info.waiting or (Waiting(message=info.message or str(info.state)),)
-    what = "is ready, but you may not use it" if info.is_ready else f"is not ready {how}"
-    first, *others = (reason.message for reason in reasons)
+    problem = "is ready, but you may not use it" if info.is_ready else f"is not ready {duration}"
+    first, *rest = (reason.message for reason in reasons)
     first = info.message if info.message.startswith(first) else first
-    lines = "".join(f"\n  {line}" for line in (first, *others))
+    lines = "".join(f"\n  {line}" for line in (first, *rest))
     remedies = dict.fromkeys(reason.remedy for reason in reasons if reason.remedy)
     return ClusterStartError(
-        f"Cluster {info.name!r} {what}:{lines}",
+        f"Cluster {info.name!r} {problem}:{lines}",
         remedy="; ".join(remedies) or f"`llmops status {info.name}` shows its state",
     )

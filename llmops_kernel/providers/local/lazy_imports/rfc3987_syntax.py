@@ -29,8 +29,8 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _real() -> ModuleType:
-    here = Path(__file__).parent.resolve()
-    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != here]
+    folder = Path(__file__).parent.resolve()
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != folder]
     spec = PathFinder.find_spec(__name__, elsewhere)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {__name__!r}", name=__name__)

@@ -34,7 +34,7 @@ def raycluster(name: str) -> dict[str, Any]:
 
 
 def names(cloud: Cloud) -> set[str]:
-    return set(rayclusters_of(open_kube(), cloud.namespace).look().items)
+    return set(rayclusters_of(open_kube(), cloud.namespace).snapshot().items)
 
 
 def requests(cloud: Cloud, verb: str) -> int:
@@ -81,7 +81,7 @@ class LookedAtTooLate(Cache):
         is_over = super()._is_over()
         if is_over and self.late is None:
             self._asked_s = time.monotonic() + 60
-            self.late = self.look(patience_s=5.0)
+            self.late = self.snapshot(patience_s=5.0)
         return is_over
 
 
@@ -89,7 +89,7 @@ def test_a_look_at_the_end_of_an_unused_cache_starts_it_again(cloud: Cloud) -> N
     cloud.create(raycluster("a"))
     cache = LookedAtTooLate(Kube(), raycluster_path(cloud.namespace), forget_s=0.1)
     try:
-        assert set(cache.look().items) == {"a"}
+        assert set(cache.snapshot().items) == {"a"}
         until(lambda: open_watches(cloud) == 1)
         time.sleep(0.2)
         cloud.standin.fault("close-watch", path=cloud.path)  # It then sees that it is unused.
@@ -201,7 +201,7 @@ def test_a_place_that_may_not_be_seen_says_so_to_all(cloud: Cloud) -> None:
 
 def test_it_closes(cloud: Cloud) -> None:
     cache = Cache(Kube(), raycluster_path(cloud.namespace))
-    cache.look()
+    cache.snapshot()
     until(lambda: open_watches(cloud) == 1)
     began_s = time.monotonic()
     cache.close()
@@ -222,11 +222,11 @@ def test_an_answer_of_ours_is_seen_before_the_watch_shows_it(cloud: Cloud) -> No
 def test_an_old_answer_does_not_bring_back_what_is_gone(cloud: Cloud) -> None:
     old = cloud.create(raycluster("a"))
     cache = rayclusters_of(open_kube(), cloud.namespace)
-    assert set(cache.look().items) == {"a"}
+    assert set(cache.snapshot().items) == {"a"}
     Kube().delete(f"{cloud.path}/a")
-    until(lambda: not cache.look().items)
+    until(lambda: not cache.snapshot().items)
     cache.put(old)
-    assert not cache.look().items
+    assert not cache.snapshot().items
 
 
 def test_of_field_owners_only_the_last_change_is_kept() -> None:

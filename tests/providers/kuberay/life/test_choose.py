@@ -104,7 +104,7 @@ CASES: dict[str, tuple[ContextSnapshot, KubeRayTemplate, Fit, str]] = {
         "cannot hold 1 worker",
     ),
     "no KubeRay": (
-        ContextSnapshot(lacks="KubeRay is not installed"),
+        ContextSnapshot(missing="KubeRay is not installed"),
         TEMPLATE,
         Fit.NEVER,
         "KubeRay is not installed",
@@ -219,7 +219,7 @@ def test_a_place_is_judged_by_what_was_seen(
     seen, template, fit, why = case
     found = verdict(PODS, seen, template=template)
     assert found.fit is fit
-    assert why in found.why
+    assert why in found.reason
 
 
 def test_small_pods_leave_the_gpu_nodes_alone() -> None:
@@ -255,7 +255,7 @@ def test_borrowing_is_counted_once() -> None:
     (quota,) = quotas_of(
         share(nominal="8", used="12", cohort="c"), [share("other", "8", "2", cohort="c")]
     )
-    assert (quota.available, quota.most) == (Decimal(2), Decimal(16))
+    assert (quota.available, quota.limit) == (Decimal(2), Decimal(16))
 
 
 A, B, C = KubeScope("a", "team"), KubeScope("b", "team"), KubeScope("c", "team")
@@ -267,14 +267,14 @@ def test_the_first_with_capacity_is_taken_and_those_before_it_are_reported() -> 
         template=TEMPLATE,
     )
     assert found.scope == B
-    assert found.why == "b/team has free capacity (8 free); skipped a/team: full"
+    assert found.reason == "b/team has free capacity (8 free); skipped a/team: full"
 
 
 def test_known_capacity_comes_before_unknown_capacity() -> None:
     both = {A: Verdict(Fit.UNKNOWN, "hidden"), B: Verdict(Fit.NOW)}
     assert choice(both, template=TEMPLATE).scope == B
     later = {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.UNKNOWN, "hidden")}
-    assert choice(later, template=TEMPLATE).why == (
+    assert choice(later, template=TEMPLATE).reason == (
         "b/team may have free capacity (hidden); skipped a/team: full"
     )
 

@@ -32,7 +32,7 @@ GROUP: dict[str, Any] = {"name": "w", "cpus": 2, "memory": "4Gi"}
 
 def made(*, lacks: tuple[str, ...] = (), **data: Any) -> Manifest:
     data = {"name": "lab", "image": "i", "worker_groups": [GROUP]} | data
-    return render(KubeRayTemplate.model_validate(data), namespace="ml", lacks=lacks)
+    return render(KubeRayTemplate.model_validate(data), namespace="ml", missing_fields=lacks)
 
 
 def worker(manifest: Manifest) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_a_shipped_template_is_commented_and_named_like_its_file(name: str):
 def test_a_shipped_template_is_what_the_crd_wants(name: str, lacks: tuple[str, ...]):
     template = load_cluster_template(ROOT / FOLDER / f"{name}.yaml")
     assert isinstance(template, KubeRayTemplate)
-    assert faults(render(template, namespace="ml", lacks=lacks).raycluster) == []
+    assert faults(render(template, namespace="ml", missing_fields=lacks).raycluster) == []
 
 
 def test_the_strict_check_finds_what_is_wrong():

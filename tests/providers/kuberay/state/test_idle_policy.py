@@ -25,7 +25,7 @@ H = 3600.0
 IDLE = IdlePolicy(suspend_after_s=2 * H)
 ENDS = IdlePolicy(time_to_live_s=8 * H, drain_s=300)
 DIES = IdlePolicy(time_to_live_s=8 * H, at_end="delete", drain_s=300)
-BUSY = Activity(True, what="1 job running")
+BUSY = Activity(True, description="1 job running")
 SILENT = Activity(None)
 
 
@@ -125,12 +125,12 @@ def test_the_end_of_the_last_job_counts() -> None:
 
 def test_a_notebook_that_nobody_submitted_is_work() -> None:
     found = activity([job("RUNNING", kind="DRIVER")], {}, ready_s=10.0)
-    assert found == Activity(True, what="1 notebook or script running")
+    assert found == Activity(True, description="1 notebook or script running")
 
 
 def test_a_hook_on_the_head_can_keep_it_awake() -> None:
     active = {"ide": {"is_active": "ACTIVE", "reason": "an editor is open"}}
-    assert activity([], active, ready_s=1.0) == Activity(True, what="an editor is open")
+    assert activity([], active, ready_s=1.0) == Activity(True, description="an editor is open")
     later = {"driver": {"is_active": "INACTIVE", "last_activity_at": 70.5}}
     assert activity([], later, ready_s=1.0) == Activity(False, since_s=70.5)
     assert activity([], {"ide": {"is_active": "ERROR"}}, ready_s=1.0).is_active is None

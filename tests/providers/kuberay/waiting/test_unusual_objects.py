@@ -62,7 +62,7 @@ def broken_objects(seen: ClusterObservation, rng: random.Random) -> ClusterObser
         else:
             odd_one = broken(value, rng)
             changes[item.name] = odd_one if isinstance(odd_one, dict) else {}
-    return replace(seen, found={}, **changes)
+    return replace(seen, computed_reasons={}, **changes)
 
 
 @settings(max_examples=1500, deadline=None)

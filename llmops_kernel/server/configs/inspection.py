@@ -20,7 +20,7 @@ T = TypeVar("T")
 Key = tuple[str, str]
 
 
-class LookHandler(ConfigHandler):
+class InspectionHandler(ConfigHandler):
     """Gives work a `Stop` that is set when the client goes away or asks anew about the config."""
 
     _stop: Stop | None = None
@@ -30,10 +30,10 @@ class LookHandler(ConfigHandler):
         super().on_connection_close()
         self._end()
 
-    async def look(self, body: ConfigTarget, work: Callable[[Stop], T]) -> T:
+    async def inspect(self, body: ConfigTarget, work: Callable[[Stop], T]) -> T:
         """Do work in its turn. Raises StoppedError, and RequestError if its turn never came."""
         self._stop, self._stopped = Stop(), asyncio.Event()
-        newest: dict[Key, LookHandler] = self.settings.setdefault(_NEWEST, {})
+        newest: dict[Key, InspectionHandler] = self.settings.setdefault(_NEWEST, {})
         key = self._key(body)
         if key is not None:
             if key in newest:
@@ -56,7 +56,7 @@ class LookHandler(ConfigHandler):
         if self._stopped.is_set():
             if not turn.cancel():
                 gate.release()
-            raise RequestError("A newer request has taken the place of this one", status=409)
+            raise RequestError("A newer request replaced this one", status=409)
         try:
             return await self.ask(work, self._stop)
         finally:
