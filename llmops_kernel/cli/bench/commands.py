@@ -28,6 +28,15 @@ ClusterName = Annotated[
     str, typer.Option(help="Name of the cluster; started if needed, and kept running.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; progress goes to stderr.")]
+BenchConfig = Annotated[
+    Path,
+    typer.Argument(
+        help="Training or script config, or a Python script, whose arguments follow `--`.",
+        metavar="CONFIG",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 
 bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(bench_app, name="bench", rich_help_panel=MACHINE, epilog=_EPILOG)
@@ -40,15 +49,7 @@ def bench() -> None:
 
 @bench_app.command("loop", epilog=_EPILOG)
 def loop(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            help="Training or script config, or a Python script, whose arguments follow `--`.",
-            metavar="CONFIG",
-            exists=True,
-            dir_okay=False,
-        ),
-    ],
+    config: BenchConfig,
     overrides: Overrides = None,
     runs: Annotated[
         int, typer.Option(help="Number of submissions of each kind, warm and cold.", min=1)
@@ -77,7 +78,7 @@ def loop(
     from llmops_kernel.errors import RunFailedError
     from llmops_kernel.services.bench.loop import prepare_loop
 
-    made = prepare_loop(
+    bench = prepare_loop(
         *(config, overrides or ()),
         cluster=cluster,
         kinds=["cold"] if cold_only else ["warm"] if warm_only else ["warm", "cold"],
@@ -85,9 +86,9 @@ def loop(
         report=lambda text: out(stderr=True).print(text, markup=False),
         start=bring_up,
     )
-    with interruptible(lambda: _show(made, as_json=as_json)):
-        made.run()
-    missing = [kind for kind in made.kinds if all(run.kind != kind for run in made.measured)]
+    with interruptible(lambda: _show(bench, as_json=as_json)):
+        bench.run()
+    missing = [kind for kind in bench.kinds if all(run.kind != kind for run in bench.measured)]
     if missing:
         raise RunFailedError(
             f"No run started {' or '.join(missing)}",
@@ -109,14 +110,14 @@ def interruptible(show: Callable[[], None]) -> Iterator[None]:
         show()
 
 
-def _show(made: LoopBench, *, as_json: bool) -> None:
+def _show(bench: LoopBench, *, as_json: bool) -> None:
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.views.bench_figures import LoopFigures
 
-    figures = LoopFigures.of(made.measured)
+    figures = LoopFigures.of(bench.measured)
     if as_json:
         print_json(figures.as_dict())
-    elif made.measured:
+    elif bench.measured:
         out().print(loop_table(figures))
 
 
@@ -137,6 +138,6 @@ def loop_table(figures: LoopFigures) -> FittingTable:
     rows.append(["slowest", *(seconds(max(side.runs_s, default=None)) for side in sides)])
     rows.append(["runs", *(str(len(side.runs_s)) for side in sides)])
     rows.append(["cold / warm", "", DASH if figures.ratio is None else f"{figures.ratio:.2f}"])
-    made = table(["medians", "warm", "cold"], rows, right=["warm", "cold"])
-    made.caption = "Medians of phases need not add up to the median of the whole."
-    return made
+    medians_table = table(["medians", "warm", "cold"], rows, right=["warm", "cold"])
+    medians_table.caption = "Medians of phases need not add up to the median of the whole."
+    return medians_table

@@ -78,7 +78,7 @@ def score(
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
     if png and not png.absolute().parent.is_dir():  # Before minutes are spent.
         raise typer.BadParameter(f"the folder {png.absolute().parent} does not exist")
-    made = prepare_score(
+    bench = prepare_score(
         *(config, overrides or ()),
         cluster=cluster,
         sizes=sizes,
@@ -87,8 +87,8 @@ def score(
         report=_report,
         start=bring_up,
     )
-    with interruptible(lambda: _show(made, png=png, as_json=as_json)):
-        made.run()
+    with interruptible(lambda: _show(bench, png=png, as_json=as_json)):
+        bench.run()
 
 
 def _report(text: str) -> None:
@@ -97,12 +97,12 @@ def _report(text: str) -> None:
     out(stderr=True).print(text, markup=False, highlight=False)
 
 
-def _show(made: ScoreBench, *, png: Path | None, as_json: bool) -> None:
+def _show(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.bench.score_table import score_table
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.services.bench.score import save
 
-    figures = made.figures()
+    figures = bench.figures()
     if figures is None:
         return
     knees = {n: knee.batch_size if (knee := figures.knee(n)) else None for n in figures.replicas}

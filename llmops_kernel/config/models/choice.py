@@ -55,7 +55,10 @@ class Variants(Generic[C]):
         """Return the variant that has most of the keys, the default one if it has as many."""
         given = set(keys)
         usual = self._known[self.default]
-        return max((usual, *self), key=lambda variant: len(given & variant.model_fields.keys()))
+        nearest: type[C] = max(
+            (usual, *self), key=lambda variant: len(given & variant.model_fields.keys())
+        )
+        return nearest
 
     def __iter__(self) -> Iterator[type[C]]:
         return iter(self._known.values())
@@ -155,7 +158,7 @@ def _optional(field: FieldInfo) -> FieldInfo:
 def _choosing_field(section: type[Choice]) -> FieldInfo:
     variants = section.variants
     about = "; ".join(f"`{variant.variant_name}` {variant.summary}" for variant in variants)
-    field: FieldInfo = Field(default=variants.default, description=f"{about}.")
-    names: Any = Literal[variants.names]
-    field.annotation = names
+    field: Any = Field(default=variants.default, description=f"{about}.")
+    field.annotation = Literal[variants.names]
+    assert isinstance(field, FieldInfo)
     return field
