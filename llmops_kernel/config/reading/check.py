@@ -248,6 +248,8 @@ class _Shaper:
         self.problems.append(at(path, self._origins, message, value=value, hint=hint))
 
     def _unknown(self, section: type[Section], path: Path, value: Any, chosen: Any) -> None:
+        if path[-1] in section.removed and value == "auto":
+            return  # The default of fields that are gone, as `llmops init` wrote it.
         self._num_unknown += 1
         if self._num_unknown > MOST_UNKNOWN:
             return
