@@ -64,7 +64,7 @@ class Mistake:
 MISTAKES = [
     Mistake("sed", 1, "sed", "did you mean seed?"),
     Mistake("optimizer.learning_rat", 1, "optimizer.learning_rat", "did you mean learning_rate?"),
-    Mistake("training.num_train_epochs", 1, "training.num_train_epochs", "mean num_epochs?"),
+    Mistake("training.num_epoch", 1, "training.num_epoch", "mean num_epochs?"),
     Mistake("method.alfa", 1, "method.alfa", "unknown key"),
     Mistake("seed", "many", "seed", "the default is 42"),
     Mistake("name", "My Run", "name", "write for example my-run"),

@@ -249,7 +249,7 @@ def test_all_problems_are_reported_at_once(root):
 @pytest.mark.parametrize("name", ["a\\b.txt", "c:x.txt", os.fsdecode(b"bad\xff.txt")])
 def test_names_that_ray_would_drop_are_refused(root, name):
     (root / name).write_text("")
-    with pytest.raises(WorkspaceError, match="cannot travel"):
+    with pytest.raises(WorkspaceError, match="cannot be uploaded"):
         scan(root)
 
 

@@ -179,7 +179,8 @@ def test_it_stays_ready_while_further_workers_wait_for_quota(cloud: Cloud, queue
     assert cloud.provider.up(cloud.template(queue=queue)).is_ready
     lines: list[str] = []
     with ThreadPoolExecutor(1) as pool:
-        waits = pool.submit(cloud.provider.scale, "one", workers={"w": 4}, progress=lines.append)
+        size = ClusterSize(workers={"w": 4})
+        waits = pool.submit(cloud.provider.scale, "one", size, progress=lines.append)
         until(lambda: any("for quota of queue team-a" in line for line in lines))
         assert not waits.done()
         assert cloud.provider.scale("one", ClusterSize(workers={"w": 3})).workers_ready == 3

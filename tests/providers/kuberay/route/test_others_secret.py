@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from tests.k8s.standin.process import PolicyRule
 from tests.providers.kuberay.conftest import Cloud
+from tests.waiting import until
 
 EDIT = PolicyRule(("ray.io",), ("rayclusters",), ("get", "patch"))
 FROM_SECRET = {"secretKeyRef": {"name": "other", "key": "auth_token"}}
@@ -81,7 +83,13 @@ def test_a_secret_that_names_the_cluster_or_that_the_own_template_names_is_used(
     template = template.model_copy(update={"raycluster": {**template.raycluster, **own}})
     cloud.provider.up(template, wait=False)
     colleague = KubeRayProvider(tmp_path / "another home")
-    assert colleague.connect(f"standin/{cloud.namespace}/one").token == "a password"
+
+    def token() -> str | None:
+        with suppress(ClusterUnreachableError):  # Its head is not there yet.
+            return colleague.connect(f"standin/{cloud.namespace}/one").token
+        return None
+
+    assert until(token, timeout_s=60) == "a password"
     put_secret(cloud, {})
     close_routes()
     with pytest.raises(ClusterUnreachableError, match="does not belong to the cluster"):

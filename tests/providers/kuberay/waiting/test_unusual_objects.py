@@ -52,7 +52,7 @@ def broken_objects(seen: ClusterObservation, rng: random.Random) -> ClusterObser
     for item in fields(seen):
         value = getattr(seen, item.name)
         if (
-            item.name in ("now_s", "denied", "silent", "ray_answers", "logs", "found")
+            item.name in ("now_s", "denied", "silent", "ray_answers", "logs", "computed_reasons")
             or value is None
         ):
             continue
