@@ -15,10 +15,10 @@ from tests.checks.tracked import ROOT, tracked_files
 
 PACKAGE = ROOT / "llmops_kernel"
 CEILINGS = {
-    "files per 1,000 lines of code": 11.8,
-    "functions per 1,000 lines of code": 110.5,
-    "imports, % of all lines": 8.3,
-    "modules with one importer": 166,
+    "files per 1,000 lines of code": 10.9,
+    "functions per 1,000 lines of code": 108.0,
+    "imports, % of all lines": 8.0,
+    "modules with one importer": 142,
 }
 """What the package had when this was written, rounded up; lower a figure when the tree allows."""
 
