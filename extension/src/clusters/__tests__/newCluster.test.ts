@@ -100,6 +100,19 @@ describe('NewClusterModel', () => {
     expect(model.start).toEqual({ yaml: model.text });
   });
 
+  it('has no values for fields before the template is read', async () => {
+    const model = new NewClusterModel(requests(), new Drafts(memory()));
+    const seen: (Values | null)[] = [];
+    model.changed.connect(() => {
+      if (model.schema) {
+        seen.push(model.values);
+      }
+    });
+    await model.load();
+    expect(seen[0]).toBeNull();
+    expect(seen.at(-1)).toEqual({ a: 1 });
+  });
+
   it('lets no field write over a text that was edited, until it is discarded', async () => {
     const { model } = await loaded();
     model.setText('{"b": 2}');

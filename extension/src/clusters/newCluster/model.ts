@@ -35,8 +35,8 @@ export class NewClusterModel implements IDisposable {
   /** The YAML was edited, here or in an earlier draft: it alone counts. */
   isOwnText = false;
 
-  /** What is written in the text; null while it cannot be read. */
-  values: Values | null = {};
+  /** What is written in the text; null while it is not read, or cannot be. */
+  values: Values | null = null;
   check: ConfigCheck | null = null;
 
   /** Why the server's answer is missing. */
@@ -177,6 +177,7 @@ export class NewClusterModel implements IDisposable {
     this.template = template;
     this.text = draft?.text ?? template.text;
     this.isOwnText = draft?.isOwn ?? false;
+    this.values = null; // A field typed into before would lose the template's others.
     await this.look();
   }
 
