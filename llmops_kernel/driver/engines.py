@@ -56,7 +56,7 @@ def end_idle() -> Ended:
     calls = {engine.leave.remote(only_idle=True): name for name, engine in standing().items()}
     waited = list(calls)
     done, _ = ray.wait(waited, num_returns=len(calls), timeout=_ANSWER_S) if calls else ([], [])
-    ended = {calls[call] for call in done if _says_yes(call)}
+    ended = {calls[call] for call in done if says_yes(call)}
     until_s = time.monotonic() + _LEAVE_S
     while ended & standing().keys() and time.monotonic() < until_s:
         time.sleep(_POLL_S)
@@ -70,12 +70,13 @@ def _gpus() -> float:
     return float(ray.available_resources().get("GPU", 0))
 
 
-def _says_yes(call: Any) -> bool:
+def says_yes(call: Any) -> bool:
+    """Return what an engine answers when it is asked to leave; it may do so before it answers."""
     import ray
 
     try:
         return bool(ray.get(call))
-    except ray.exceptions.RayError:  # It left before it could answer.
+    except ray.exceptions.RayError:
         return True
 
 

@@ -47,11 +47,7 @@ from llmops_kernel.train.model.origin import Origin, origin
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
-from llmops_kernel.train.performance.choose import (
-    Grouping,
-    choose,
-    resolve_dtype,
-)
+from llmops_kernel.train.performance.choose import Grouping, choose, resolve_dtype
 from llmops_kernel.train.performance.in_force import attention_names
 from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
@@ -190,20 +186,20 @@ class TrainingSession:
 
     def load_model(self) -> None:
         """Load the weights, or build the model of the user's hook."""
-        found = self.origin
+        source = self.origin
         with self.context.phase("model_load") as details:
-            keeping = Keeping.of(found.weights, found.config, self.context)
-            if found.adapter is not None:
-                is_kept = found.config.method.saves == "adapter"
+            keeping = Keeping.of(source.weights, source.config, self.context)
+            if source.adapter is not None:
+                is_kept = source.config.method.saves == "adapter"
                 done = "trained further" if is_kept else "merged into it"
-                details.append(f"base model {found.config.model.id}, its adapter is {done}")
+                details.append(f"base model {source.config.model.id}, its adapter is {done}")
             self.model = model.load_model(
-                found.weights,
-                found.config,
+                source.weights,
+                source.config,
                 self.hooks,
                 keeping=keeping,
                 say=details.append,
-                adapter=found.adapter,
+                adapter=source.adapter,
             )
         set_answer_ends(self.model, self.tokenizer)  # Saved with each checkpoint and the result.
 

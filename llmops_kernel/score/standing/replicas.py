@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.driver.engines import standing
+from llmops_kernel.driver.engines import says_yes, standing
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.standing.actor import EngineActor
@@ -140,16 +140,7 @@ def free_gpus(keep: Collection[str]) -> int:
     if not calls:
         return 0
     answered, _ = ray.wait(calls, num_returns=len(calls), timeout=_ANSWER_S)
-    return sum(map(_says_yes, answered))
-
-
-def _says_yes(call: Any) -> bool:
-    import ray
-
-    try:
-        return bool(ray.get(call))
-    except ray.exceptions.RayError:
-        return True  # It left before it could answer.
+    return sum(map(says_yes, answered))
 
 
 def load_failure(deployment: Deployment, error: Exception) -> LLMOpsError:

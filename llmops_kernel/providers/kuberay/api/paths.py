@@ -12,8 +12,6 @@ from llmops_kernel.providers.kuberay.resource import names
 RAY_API = "ray.io/v1"
 RAYCLUSTER_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rayclusters.ray.io"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-NODES = "/api/v1/nodes"
-NAMESPACES = "/api/v1/namespaces"
 
 
 def api_path(group_version: str, plural: str, namespace: str = "", name: str = "") -> str:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.store.preview_job import DataPreview, PreviewJob
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import row_head
+from tests.train.data.preview.test_work import job, looked_at
 from tests.train.data.stream.files import rows, write_jsonl
 
 Make = Callable[..., Any]
@@ -23,15 +23,6 @@ TRAIN = [
     {"path": "train.jsonl", "weight": 2},
     {"path": "texts.jsonl", "weight": 0.5, "format": "text"},
 ]
-
-
-def job(config: Any, folder: Path, **wanted: Any) -> PreviewJob:
-    values = config.model_dump(mode="json")
-    return PreviewJob.model_validate({"config": values, "workspace": str(folder), **wanted})
-
-
-def looked_at(config: Any, folder: Path, **wanted: Any) -> DataPreview:
-    return Preview(job(config, folder, **wanted)).all()
 
 
 @pytest.fixture
