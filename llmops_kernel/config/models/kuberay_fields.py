@@ -102,8 +102,8 @@ class Access(Section):
     def _no_port_forward(cls, value: Any) -> Any:
         if value == "port-forward":
             raise ValueError(
-                "port-forward is kubectl's now: run `kubectl port-forward svc/NAME-head-svc 8265`,"
-                " and set access: {way: url, url: 'http://localhost:8265'}"
+                "port-forward is no longer supported: run `kubectl port-forward"
+                " svc/NAME-head-svc 8265`, and set access: {way: url, url: 'http://localhost:8265'}"
             )
         return value
 

@@ -99,6 +99,13 @@ class Broken:
         return f"{self.path}: {self.message}; {self.suggestion}"
 
 
+@dataclass(frozen=True)
+class RemovedField:
+    default: Any
+    """The value that says nothing: a file that still has it is read without it."""
+    remedy: str
+
+
 class Section(BaseModel):
     """A frozen part of a config; unknown keys are refused.
 
@@ -111,8 +118,8 @@ class Section(BaseModel):
     shorthand: ClassVar[str | None] = None
     renamed: ClassVar[Mapping[str, str]] = {}
     """Names of earlier releases, and the fields they are now; files and records have them."""
-    removed: ClassVar[Mapping[str, str]] = {}
-    """Fields of earlier releases, and what to do instead. A record is read without them."""
+    removed: ClassVar[Mapping[str, RemovedField]] = {}
+    """Fields of earlier releases. A record is read without them."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.models.section import RemovedField, Section
 
 RowFormat = Literal["auto", "chat", "sharegpt", "prompt_completion", "alpaca", "text"]
 MOST_WEIGHT = 1000
@@ -223,9 +223,11 @@ Auto = bool | Literal["auto"]
 
 class PerformanceConfig(Section):
     shorthand = "mode"
-    removed: ClassVar[Mapping[str, str]] = {
-        "logits": "delete it; performance.mode=off computes the logits of all tokens",
-        "matmul": "delete it; PyTorch chooses the library of matrix products",
+    removed: ClassVar[Mapping[str, RemovedField]] = {
+        "logits": RemovedField(
+            "auto", "delete it; performance.mode=off computes the logits of all tokens"
+        ),
+        "matmul": RemovedField("auto", "delete it; PyTorch chooses the library of matrix products"),
     }
 
     mode: Literal["auto", "off"] = "auto"

@@ -248,14 +248,15 @@ class _Shaper:
         self.problems.append(at(path, self._origins, message, value=value, hint=hint))
 
     def _unknown(self, section: type[Section], path: Path, value: Any, chosen: Any) -> None:
-        if path[-1] in section.removed and value == "auto":
-            return  # The default of fields that are gone, as `llmops init` wrote it.
+        removed = section.removed.get(path[-1])
+        if removed is not None and value == removed.default:
+            return  # `llmops init` wrote it.
         self._num_unknown += 1
         if self._num_unknown > MOST_UNKNOWN:
             return
         shown = ABSENT if isinstance(value, dict | list) else value
-        if path[-1] in section.removed:
-            message, hint = "is no longer a field", section.removed[path[-1]]
+        if removed is not None:
+            message, hint = "is no longer a field", removed.remedy
         elif owners := _owners(section, path[-1]):
             message = f"is a field of {' and '.join(owners)}, not of {chosen}"
             hint = f"delete it, or set {path[-2]}.{section.shorthand}={owners[0]}"
