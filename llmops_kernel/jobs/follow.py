@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import threading
@@ -19,8 +18,7 @@ from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.providers.protocol import Connection, JobLogs
 from llmops_kernel.providers.registry import provider_named, shares_disk
 from llmops_kernel.store.journal.journal import FolderTail, merge
-from llmops_kernel.store.journal.long_journal import LongJournal
-from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.journal.view import RunView, read_thinned
 from llmops_kernel.store.logs.text import LogText
 from llmops_kernel.store.outputs.copies import to_copy
 from llmops_kernel.store.paths import RunFolder, home
@@ -67,11 +65,8 @@ class Follower:
         record = store.record(self.run_id)
         self.view: RunView = new_view(record.kind)
         self._store = store
-        journal = store.folder(self.run_id).journal
-        self._tail = FolderTail(journal)
-        self._long: LongJournal | None = None
-        if max_cells is not None:
-            self._long = LongJournal(journal, self.view, run_id=self.run_id, max_cells=max_cells)
+        self._tail = FolderTail(store.folder(self.run_id).journal)
+        self._max_cells = max_cells
         self._lock = threading.Lock()
         self._arrived: list[AnyEvent] = []
         self._closed = threading.Event()
@@ -85,15 +80,11 @@ class Follower:
         self.is_over = False
         """Whether the newest attempt had ended at the last `poll`."""
 
-    def poll(self, *, until_s: float = math.inf) -> list[AnyEvent]:
-        """Return new events by time and apply them to `view`. Never waits for the network.
-
-        With `max_cells`, reading of a journal of gigabytes ends at `until_s` of the monotonic
-        clock; then `is_behind` is true, and the next poll goes on.
-        """
+    def poll(self) -> list[AnyEvent]:
+        """Return new events by time and apply them to `view`. Never waits for the network."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
-            events = self._read(arrived, until_s)
+            events = self._read(arrived)
             was_over = self.is_over
             if events or not was_over:
                 self.is_over = self._find_over()
@@ -102,26 +93,15 @@ class Follower:
             self._on_silence()
         return events
 
-    @property
-    def is_behind(self) -> bool:
-        """Return whether the last poll left a part of the journal for the next."""
-        return self._long is not None and self._long.is_behind
-
     def thin(self, *, max_cells: int) -> None:
-        """Hold fewer rows, if it was made with `max_cells`."""
+        """Hold fewer rows from now on."""
         with self._lock:
-            if self._long is not None:
-                self._long.thin(max_cells=max_cells)
+            self.view.thin(max_cells=max_cells)
 
-    @property
-    def num_bytes(self) -> int:
-        """Return how many bytes of the journal on this disk were read."""
-        return sum(self._tail.offsets.values()) if self._long is None else self._long.num_bytes
-
-    def _read(self, arrived: list[AnyEvent], until_s: float) -> list[AnyEvent]:
-        if self._long is not None:
-            return self._long.read(arrived, until_s=until_s)
-        return self.view.apply(merge([arrived, self._tail.read()]))
+    def _read(self, arrived: list[AnyEvent]) -> list[AnyEvent]:
+        if self._max_cells is None:
+            return self.view.apply(merge([arrived, self._tail.read()]))
+        return read_thinned(self._tail, self.view, max_cells=self._max_cells, arrived=arrived)
 
     def _is_silent(self, *, has_events: bool) -> bool:
         now_s = time.monotonic()
@@ -211,9 +191,6 @@ class Follower:
     def close(self) -> None:
         """Stop the thread."""
         self._closed.set()
-        if self._long is not None:
-            with self._lock:
-                self._long.keep()
 
     def __enter__(self) -> Self:
         return self

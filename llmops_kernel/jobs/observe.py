@@ -18,8 +18,7 @@ from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, ClusterState
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
-from llmops_kernel.store.journal.long_journal import FEW_CELLS
-from llmops_kernel.store.journal.view import STOP_PHASE, RunView
+from llmops_kernel.store.journal.view import FEW_CELLS, STOP_PHASE, RunView
 from llmops_kernel.store.record.record import Attempt
 from llmops_kernel.store.record.submitting import was_abandoned
 from llmops_kernel.store.store import RunStore

@@ -22,7 +22,7 @@ from llmops_kernel.server.runs.output_comparisons import OutputComparisons
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.garbage import sweep
-from llmops_kernel.store.journal.long_journal import FEW_CELLS
+from llmops_kernel.store.journal.view import FEW_CELLS
 
 MANAGER_KEY = "llmops_manager"
 THREADS = 24

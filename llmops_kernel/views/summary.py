@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 from llmops_kernel.errors import RunNotFoundError, StoreError
 from llmops_kernel.kinds.registry import kind_named, new_view
-from llmops_kernel.store.journal.long_journal import FEW_CELLS, LongJournal
+from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.journal.view import RunView, finite
+from llmops_kernel.store.journal.view import FEW_CELLS, RunView, finite, read_thinned
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
@@ -61,21 +60,12 @@ def curve(view: RunView, *, points: int = CURVE_POINTS) -> tuple[float | None, .
     return tuple(finite(column.value(row)) for row in picked)
 
 
-def summary_of(store: RunStore, run_id: str, *, until_s: float = math.inf) -> RunSummary | None:
-    """Read a run's journal and summarise it; None for a run that is broken or was deleted.
-
-    None also for a journal of gigabytes that was not read before `until_s`; the next call goes on.
-    """
+def summary_of(store: RunStore, run_id: str) -> RunSummary | None:
+    """Read a run's journal and summarise it; None for a run that is broken or was deleted."""
     try:
         record = store.record(run_id)
         view = new_view(record.kind)
-        journal = LongJournal(
-            store.folder(run_id).journal, view, run_id=run_id, max_cells=FEW_CELLS
-        )
-        journal.read(until_s=until_s)
-        journal.keep()
-        if journal.is_behind:
-            return None
+        read_thinned(FolderTail(store.folder(run_id).journal), view, max_cells=FEW_CELLS)
         return summarise(record, view, store.attempts(run_id))
     except (StoreError, RunNotFoundError):
         return None  # Asking for the run by its name reports the reason.

@@ -28,7 +28,7 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.server.wire.run_table import RunTableQuery
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.store.journal.long_journal import FEW_CELLS
+from llmops_kernel.store.journal.view import FEW_CELLS
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
 

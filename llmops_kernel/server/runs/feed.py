@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from llmops_kernel.errors import RunStateError
 from llmops_kernel.jobs.follow import log_on_disk
 from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
-from llmops_kernel.server.runs.followers import Followers, Watched
+from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views import format as fmt
 from llmops_kernel.views.run_text.state_text import name_of
 
-READ_S = 1.0
-"""How long one poll reads a journal of gigabytes that nobody has read before."""
 CLOCK_S = 1.0
 """Bars and times grow even when a run reports nothing new."""
 
@@ -67,10 +63,8 @@ class RunFeed:
         followers: Followers,
         store: RunStore,
         differs: Callable[[str], str] = lambda _: "",
-        read_s: float = READ_S,
     ) -> None:
         self._followers = followers
-        self._read_s = read_s
         self._store = store
         self._differs = differs
         self._watched = followers.take(run_id)
@@ -83,9 +77,7 @@ class RunFeed:
         watched = self._watched
         if not watched.run.folder_exists:
             raise missing(watched.run.id)
-        watched.poll(most_s=self._read_s)
-        if watched.is_behind:
-            raise _unread(watched)
+        watched.poll()
         now_s = time.monotonic()
         if watched.version != self._seen or now_s - self._shown_s >= CLOCK_S:
             self._seen, self._shown_s = watched.version, now_s
@@ -133,15 +125,6 @@ class RunFeed:
 
     def close(self) -> None:
         self._followers.give_back(self._watched)
-
-
-def _unread(watched: Watched) -> RunStateError:
-    read, size = watched.journal_read
-    return RunStateError(
-        f"The journal of this run is read for the first time: {fmt.byte_size(read)} of"
-        f" {fmt.byte_size(size)} so far",
-        remedy="wait; later the run opens at once",
-    )
 
 
 def _first_new(seen: Cursor, *, generation: str, count: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import struct
 import threading
@@ -19,10 +18,8 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.files import private_folder, write_whole
-from llmops_kernel.store.journal.long_journal import MAX_CELLS
-from llmops_kernel.store.journal.long_journal import forget as forget_journal
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.journal.view import MAX_CELLS, RunView
 from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.paths import cache
 from llmops_kernel.store.store import RunStore
@@ -82,7 +79,6 @@ def write_cached(run_id: str, panel: CachedPanel) -> None:
 
 
 def forget(run_id: str) -> None:
-    forget_journal(run_id)
     with suppress(OSError):
         _path(run_id).unlink(missing_ok=True)
 
@@ -165,11 +161,8 @@ class Watched:
             return self._kept.panel
         return snapshot(self.view, self.run.record, now_s=now_s)
 
-    def poll(self, *, most_s: float = math.inf) -> None:
-        """Read what is new; of a journal of gigabytes as much as `most_s` allows.
-
-        While `is_behind`, the view is that of an earlier time, and nothing of it may be shown.
-        """
+    def poll(self) -> None:
+        """Read what is new."""
         with self.lock:
             fingerprint = self._store.fingerprint(self.run.id)
             if self._kept is not None:
@@ -177,23 +170,10 @@ class Watched:
                     return
                 self._kept = None
                 self.version += 1
-            self._poll(self._followed(), fingerprint, until_s=time.monotonic() + most_s)
+            self._poll(self._followed(), fingerprint)
 
-    @property
-    def journal_read(self) -> tuple[int, int]:
-        """Return how many bytes of the journal were read, and how many there are."""
-        paths = self.run.folder.journal.glob("*.jsonl")
-        return self._followed().num_bytes, sum(path.stat().st_size for path in paths)
-
-    @property
-    def is_behind(self) -> bool:
-        return self._kept is None and self._follower is not None and self._follower.is_behind
-
-    def _poll(self, follower: Follower, fingerprint: str, *, until_s: float) -> None:
-        was_behind = follower.is_behind
-        news = bool(follower.poll(until_s=until_s)) or was_behind
-        if follower.is_behind:
-            return
+    def _poll(self, follower: Follower, fingerprint: str) -> None:
+        news = bool(follower.poll())
         if follower.is_over and news:
             follower.drain()
         if self._live_cells is not None and not follower.is_over:

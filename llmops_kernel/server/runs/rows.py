@@ -38,21 +38,12 @@ class _RunEntry:
 class RunRows:
     """A run that has ended costs two file stamps a look; a running one has a shared follower."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        followers: Followers,
-        *,
-        max_runs: int = MAX_RUNS,
-        read_s: float = LOOK_S,
-    ) -> None:
+    def __init__(self, store: RunStore, followers: Followers, *, max_runs: int = MAX_RUNS) -> None:
         self._store = store
-        self._read_s = read_s
         self._max_runs = max_runs
         self._followers = followers
         self._lock = threading.Lock()
         self._known: dict[str, _RunEntry] = {}
-        self._unread: dict[str, Watched] = {}
         self._removed: dict[str, int] = {}
         self._users = 0
         self._names = FamilyNames(store)
@@ -119,14 +110,8 @@ class RunRows:
             for entry in self._known.values():
                 self._let_go(entry)
             self._known.clear()
-            self._drop_unread(set(self._unread))
-
-    def _drop_unread(self, run_ids: set[str]) -> None:
-        for run_id in run_ids:
-            self._followers.give_back(self._unread.pop(run_id))
 
     def _forget(self, listed: set[str], *, every: set[str]) -> None:
-        self._drop_unread(self._unread.keys() - listed)
         for run_id in self._known.keys() - listed:
             self._let_go(self._known.pop(run_id))
             self._removed[run_id] = self.version
@@ -162,11 +147,7 @@ class RunRows:
             if entry is None and cached is not None and cached.state in TERMINAL:
                 row, watched = row_of(cached, self._store), None
             else:
-                result = self._read(run_id, entry.watched if entry else None)
-                if result is None:
-                    self.read_version = self.version + 1
-                    return
-                row, watched = result
+                row, watched = self._read(run_id, entry.watched if entry else None)
         except (LLMOpsError, OSError):
             return  # Being deleted, or broken: opening it by name reports the reason.
         row = row.model_copy(update={"differs": self._differs.get(run_id, "")})
@@ -178,17 +159,11 @@ class RunRows:
         entry.row, entry.stamp = entry.row.model_copy(update=notes), stamp
         entry.version = self.version
 
-    def _read(self, run_id: str, watched: Watched | None) -> tuple[RunRow, Watched | None] | None:
-        """Return None for a long journal of which a later look reads the rest."""
+    def _read(self, run_id: str, watched: Watched | None) -> tuple[RunRow, Watched | None]:
         fingerprint = self._store.fingerprint(run_id)
-        is_new = watched is None
-        watched = watched or self._unread.pop(run_id, None) or self._followers.take(run_id)
+        watched = watched or self._followers.take(run_id)
         try:
-            watched.poll(most_s=self._read_s)
-            if watched.is_behind:
-                if is_new:
-                    self._unread[run_id] = watched
-                return None
+            watched.poll()
             with watched.lock:
                 row, is_over = read_row(watched, self._store), watched.is_over
         except BaseException:

@@ -36,8 +36,6 @@ from llmops_kernel.views.summary import summary_of
 FIRST_S, CHECK_S = 0.05, 0.005
 """How long the first look and each later one check whether journals have grown; the rest is
 checked by later looks."""
-READ_S = 0.5
-"""How long a look reads one journal; of a journal of gigabytes a later look reads the rest."""
 FEW = 20
 """So many new runs are read one by one; more come from the index at once."""
 NO_NEWS: Mapping[str, RunSummary] = {}
@@ -189,7 +187,7 @@ class RunTable:
         entry, fingerprint = self._known.get(run_id), self._store.fingerprint(run_id)
         if entry is not None and entry.fingerprint == fingerprint:
             return self._renote(entry)
-        summary = summary_of(self._store, run_id, until_s=time.monotonic() + READ_S)
+        summary = summary_of(self._store, run_id)
         if summary is None:
             return False
         self._put(summary, fingerprint)

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -217,9 +217,9 @@ def _uncollected() -> Iterator[None]:
 class StreamTail:
     """Reads what was appended to one journal file since the last call."""
 
-    def __init__(self, path: Path, *, offset: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.offset = offset
+        self.offset = 0
         """Bytes that were read, up to the end of a line."""
         self.is_behind = False
         """Whether the last call left whole lines for the next."""
@@ -249,13 +249,9 @@ class StreamTail:
 class FolderTail:
     """Reads what was appended to any stream of a journal folder since the last call."""
 
-    def __init__(self, folder: Path, offsets: Mapping[str, int] | None = None) -> None:
-        """Read a folder; `offsets` by file name: so much of it was read before."""
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tails = {
-            folder / name: StreamTail(folder / name, offset=offset)
-            for name, offset in (offsets or {}).items()
-        }
+        self._tails: dict[Path, StreamTail] = {}
 
     def read(self, most_bytes: int | None = None) -> list[AnyEvent]:
         """Return new events of all streams, by time; each line of a file exactly once.
@@ -269,11 +265,6 @@ class FolderTail:
     @property
     def is_behind(self) -> bool:
         return any(tail.is_behind for tail in self._tails.values())
-
-    @property
-    def offsets(self) -> dict[str, int]:
-        """Return how many bytes of each file were read, by name."""
-        return {path.name: tail.offset for path, tail in self._tails.items()}
 
     def _streams(self) -> list[Path]:
         """Return the streams; empty for a run that is deleted during the read."""

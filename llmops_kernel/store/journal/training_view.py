@@ -26,7 +26,6 @@ from llmops_kernel.metrics.flops import REJECTED_PEAK, possible
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key, stride_for
 from llmops_kernel.store.journal.sample_texts import SampleTexts
-from llmops_kernel.store.journal.seen import SeenNumbers
 from llmops_kernel.store.journal.spans import PhaseSpan, when
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
 from llmops_kernel.store.journal.whole_run import TimeLeft, WholeRun, evaluations, saves
@@ -132,25 +131,6 @@ class TrainingView(RunView):
     @property
     def stride(self) -> int:
         return self._stride
-
-    @property
-    def events(self) -> list[Event]:
-        collected = super().events
-        collected += [] if self._counted is None else [self._counted]
-        for generation in self._generations.values():
-            collected += [
-                *generation.starts,
-                *generation.evals,
-                *generation.checkpoints,
-                *generation.steps.values(),
-            ]
-        return collected
-
-    def restore(
-        self, events: Sequence[AnyEvent], *, numbers: dict[str, SeenNumbers], stride: int
-    ) -> None:
-        super().restore(events, numbers=numbers, stride=stride)
-        self._stride = stride
 
     def thin(self, *, max_cells: int) -> bool:
         """Keep half as many steps; figures, marks and the loss stay what they were."""

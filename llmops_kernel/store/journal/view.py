@@ -30,7 +30,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
-from llmops_kernel.store.journal.seen import SeenNumbers
+from llmops_kernel.store.journal.journal import FolderTail, merge
 from llmops_kernel.store.journal.spans import PhaseSpan, Warmth, phase_spans, warmth, when
 from llmops_kernel.store.journal.whole_run import TimeLeft
 
@@ -53,6 +53,13 @@ _FROM_DRIVER = (
 )
 _QUEUE_FIELDS = ("reason", "place", "length")
 
+MAX_CELLS = 2_000_000
+"""Numbers that a view may hold: 110,000 rows of a usual run, 9,000 of one with 200 metrics."""
+FEW_CELLS = 5_000
+"""Limit for readers that show figures and a small curve: a list of runs follows many."""
+_PART_BYTES = 16 * 2**20
+"""So much of a journal is in memory at a time."""
+
 E = TypeVar("E", bound=Event)
 
 
@@ -73,6 +80,29 @@ class Progress:
         return min(1.0, max(0.0, self.done / self.total))
 
 
+class SeenNumbers:
+    """Sequence numbers from 1 on, in any order: a stream without gaps costs one number."""
+
+    __slots__ = ("_beyond", "_upto")
+
+    def __init__(self) -> None:
+        self._upto = 0
+        self._beyond: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Return False if it was there before."""
+        if number == self._upto + 1:
+            self._upto = number
+            while self._beyond and self._upto + 1 in self._beyond:
+                self._upto += 1
+                self._beyond.discard(self._upto)
+            return True
+        if 0 < number <= self._upto or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        return True
+
+
 class RunView:
     """Pass it events with `apply`, in any order and any number of times; read the properties.
 
@@ -83,8 +113,7 @@ class RunView:
     def __init__(self, events: Iterable[AnyEvent] = (), *, kind: str = "") -> None:
         self.kind = kind
         """The run's kind, by which screens choose its figures and words."""
-        self.seen: dict[str, SeenNumbers] = {}
-        """What was applied, by stream."""
+        self._seen: dict[str, SeenNumbers] = {}
         self._events: dict[type[Event], list[Event]] = {}
         self._spans: dict[int, list[PhaseSpan]] = {}
         self._last_s: dict[int, float] = {}
@@ -108,7 +137,7 @@ class RunView:
         for event in events:
             if event.stream != stream:
                 stream = event.stream
-                numbers = self.seen.setdefault(stream, SeenNumbers())
+                numbers = self._seen.setdefault(stream, SeenNumbers())
             # An event without a number cannot be recognised when it comes again.
             if not event.seq or numbers.add(event.seq):
                 unseen.append(event)
@@ -280,18 +309,6 @@ class RunView:
         return False
 
     @property
-    def events(self) -> list[Event]:
-        """Return all events of the view; of thinned rows, those that stand for them."""
-        return [event for events in self._events.values() for event in events]
-
-    def restore(
-        self, events: Sequence[AnyEvent], *, numbers: dict[str, SeenNumbers], stride: int
-    ) -> None:
-        """Take what another view held that had applied the numbers in `numbers`."""
-        self._take(events)
-        self.seen = numbers
-
-    @property
     def progress(self) -> Progress | None:
         """Return the progress; None until the run has reported any."""
         reported = self._of(ProgressEvent)
@@ -368,6 +385,26 @@ class RunView:
             "num_failures": len(self.failures),
             "num_restarts": len(self.restarts),
         }
+
+
+def read_thinned(
+    tail: FolderTail,
+    view: RunView,
+    *,
+    max_cells: int,
+    arrived: Sequence[AnyEvent] = (),
+    part_bytes: int = _PART_BYTES,
+) -> list[AnyEvent]:
+    """Apply what is new in a journal, also events that came on another way, in bounded memory.
+
+    Return the new events; of more than `part_bytes`, those of the last part.
+    """
+    events = view.apply(merge([arrived, tail.read(part_bytes)]))
+    view.thin(max_cells=max_cells)
+    while tail.is_behind:
+        events = view.apply(tail.read(part_bytes)) or events
+        view.thin(max_cells=max_cells)
+    return events
 
 
 def finite(value: float | None) -> float | None:

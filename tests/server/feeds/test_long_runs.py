@@ -1,12 +1,7 @@
-"""Runs of very many steps: fewer rows are sent, and their journals are read in turns."""
+"""Runs of very many steps: fewer rows are sent, and panels of ended ones are kept."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from llmops_kernel.errors import RunStateError
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers, read_cached
 from llmops_kernel.server.runs.rows import RunRows
@@ -40,35 +35,6 @@ def test_of_a_run_that_a_page_can_hold_it_gets_every_step(store: RunStore) -> No
     page = Page(RunFeed("r-1", followers=Followers(Backend(store=store)), store=store))
     page.look()
     assert (page.state["panel"]["every_row"], page.state["panel"]["stride"]) == (True, 1)
-    page.feed.close()
-
-
-def _add_unread(folder: Path) -> None:
-    """Lines before those of the worker, more than a turn reads, without any event."""
-    with (folder / "journal" / "0-driver.jsonl").open("wb") as file:
-        file.writelines(b"x" * 2**20 + b"\n" for _ in range(90))
-
-
-def test_the_panel_of_a_long_journal_says_how_far_it_was_read(store: RunStore) -> None:
-    _add_unread(make_run(store, "r-1", steps=2))
-    page = Page(RunFeed("r-1", followers=Followers(Backend(store=store)), store=store, read_s=0))
-    with pytest.raises(RunStateError, match=r"first time: 75\.0 MiB of 90\.0 MiB so far"):
-        page.look()
-    page.take()
-    assert (page.state, page.steps) == ({}, [])
-    page.look()
-    assert page.steps == [1, 2]
-    page.feed.close()
-
-
-def test_a_long_journal_is_listed_once_it_was_read(store: RunStore, followers: Followers) -> None:
-    _add_unread(make_run(store, "r-1", steps=2))
-    page = Page(RunsFeed(RunRows(store, followers, read_s=0)))
-    page.look()
-    assert page.runs == {}
-    page.look()
-    assert page.runs["r-1"]["progress"]["done"] == 2
-    assert len(followers) == 0
     page.feed.close()
 
 
