@@ -64,12 +64,11 @@ def bench(
     running.
     Raises RunFailedError for the first run that fails.
     """
-    from llmops_kernel.services.bench.loop import prepare_loop
-    from llmops_kernel.views.bench_figures import LoopFigures
+    from llmops_kernel.services.bench.loop import LoopBench
 
     report = progress or default_progress() or (lambda text: None)
-    made = prepare_loop(
+    loop = LoopBench(
         Path(config), overrides, cluster=cluster, kinds=kinds, runs=runs, report=report
     )
-    made.run()
-    return LoopFigures.of(made.measured)
+    loop.run()
+    return loop.figures

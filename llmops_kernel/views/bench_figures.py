@@ -12,8 +12,6 @@ from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.store.journal.view import RunView
 
 Kind = Literal["warm", "cold"]
-BETWEEN = "between_phases"
-"""Time before the first step that no phase accounts for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +22,7 @@ class Measured:
     first_step_s: float
     """Seconds from the submit to the end of the first optimizer step."""
     phases: Mapping[str, float]
-    """Seconds; they add up to `first_step_s`."""
+    """Seconds up to the begin of the next; they add up to `first_step_s`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +49,10 @@ class Side:
         return median(self.runs_s) if self.runs_s else None
 
     def as_dict(self) -> dict[str, Any]:
-        median_s = None if self.median_s is None else round(self.median_s, 3)
-        phases = {name: round(phase_s, 3) for name, phase_s in self.phases.items()}
         return {
-            "median_s": median_s,
+            "median_s": _rounded(self.median_s),
             "runs_s": [round(s, 3) for s in self.runs_s],
-            "phases": phases,
+            "phases": {name: round(phase_s, 3) for name, phase_s in self.phases.items()},
         }
 
 
@@ -81,40 +77,34 @@ class LoopFigures:
         return self.cold.median_s / self.warm.median_s
 
     def as_dict(self) -> dict[str, Any]:
-        ratio = None if self.ratio is None else round(self.ratio, 3)
-        return {"warm": self.warm.as_dict(), "cold": self.cold.as_dict(), "ratio": ratio}
+        sides = {"warm": self.warm.as_dict(), "cold": self.cold.as_dict()}
+        return {**sides, "ratio": _rounded(self.ratio)}
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
 
 
 def in_order(phases: Iterable[str]) -> list[str]:
     """Return the names, each once, in the order of the start-up; other phases come last."""
-    return sorted(set(phases), key=_place)
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (PHASES.index(name) if name in PHASES else len(PHASES)), name
+    names = set(phases)
+    return [name for name in PHASES if name in names] + sorted(names.difference(PHASES))
 
 
 def phase_shares(view: RunView) -> dict[str, float]:
-    """Return the seconds of each phase from submit to first step, no instant counted twice.
+    """Return the seconds from the begin of each phase to that of the next, up to the first step.
 
-    Where phases overlap, the later one has the time: what it waits for must be over, whatever
-    another host's clock says or an end that was never reported. The shares add up to
-    `view.submit_to_first_step_s`; empty while that is not known.
+    They add up to `view.submit_to_first_step_s`; empty while that is not known.
     """
-    total_s = view.submit_to_first_step_s
-    spans = view.phases()
+    total_s, spans = view.submit_to_first_step_s, view.phases()
     if total_s is None or not spans:
         return {}
-    begun_s = min(span.begin_s for span in spans)
-    until_s = begun_s + total_s
-    cuts = {begun_s, until_s}
-    for span in spans:
-        cuts |= {span.begin_s, until_s if span.end_s is None else span.end_s}
+    until_s = spans[0].begin_s + total_s
     shares: dict[str, float] = {}
-    for left, right in itertools.pairwise(sorted(cut for cut in cuts if cut <= until_s)):
-        under_way = [s for s in spans if s.begin_s <= left and (s.end_s is None or s.end_s > left)]
-        name = max((span.name for span in under_way), key=_place) if under_way else BETWEEN
-        shares[name] = shares.get(name, 0.0) + right - left
+    for span, after in itertools.zip_longest(spans, spans[1:]):
+        end_s = until_s if after is None else min(after.begin_s, until_s)
+        if span.begin_s < until_s:
+            shares[span.name] = shares.get(span.name, 0.0) + end_s - span.begin_s
     return shares
 
 

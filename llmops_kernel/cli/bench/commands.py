@@ -14,8 +14,7 @@ from llmops_kernel.cli.app import EXAMPLES, MACHINE, app
 
 if TYPE_CHECKING:
     from llmops_kernel.cli.fitting_table import FittingTable
-    from llmops_kernel.services.bench.loop import LoopBench
-    from llmops_kernel.views.bench_figures import LoopFigures
+    from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 EXAMPLES["bench"] = "llmops bench loop lora.train.yaml --runs 10"
 _EPILOG = f"Example: {EXAMPLES['bench']}"
@@ -76,20 +75,20 @@ def loop(
     from llmops_kernel.cli.clusters.progress import bring_up
     from llmops_kernel.cli.console import out
     from llmops_kernel.errors import RunFailedError
-    from llmops_kernel.services.bench.loop import prepare_loop
+    from llmops_kernel.services.bench.loop import LoopBench
 
-    bench = prepare_loop(
+    kinds: list[Kind] = ["cold"] if cold_only else ["warm"] if warm_only else ["warm", "cold"]
+    bench = LoopBench(
         *(config, overrides or ()),
         cluster=cluster,
-        kinds=["cold"] if cold_only else ["warm"] if warm_only else ["warm", "cold"],
+        kinds=kinds,
         runs=runs,
         report=lambda text: out(stderr=True).print(text, markup=False),
         start=bring_up,
     )
-    with interruptible(lambda: _show(bench, as_json=as_json)):
+    with interruptible(lambda: _show(bench.figures, as_json=as_json)):
         bench.run()
-    missing = [kind for kind in bench.kinds if all(run.kind != kind for run in bench.measured)]
-    if missing:
+    if missing := [kind for kind in kinds if not getattr(bench.figures, kind).runs_s]:
         raise RunFailedError(
             f"No run started {' or '.join(missing)}",
             remedy="the reasons are next to the runs above; `llmops status` shows more",
@@ -110,14 +109,12 @@ def interruptible(show: Callable[[], None]) -> Iterator[None]:
         show()
 
 
-def _show(bench: LoopBench, *, as_json: bool) -> None:
+def _show(figures: LoopFigures, *, as_json: bool) -> None:
     from llmops_kernel.cli.console import out, print_json
-    from llmops_kernel.views.bench_figures import LoopFigures
 
-    figures = LoopFigures.of(bench.measured)
     if as_json:
         print_json(figures.as_dict())
-    elif bench.measured:
+    elif figures.warm.runs_s or figures.cold.runs_s:
         out().print(loop_table(figures))
 
 
