@@ -71,6 +71,11 @@ class WorkerContext:
     def is_main(self) -> bool:
         return self.rank == 0
 
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Return the folders in which relative paths of the config are looked for, in order."""
+        return (self.workspace, *self.fallback_workspaces)
+
     def emit(self, event: Event) -> None:
         """Write the event to the journal on rank 0; do nothing on other ranks."""
         if self.journal is not None:

@@ -29,7 +29,7 @@ from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.identity import DataIdentity, division_of
-from llmops_kernel.train.data.sources import fetch, is_hub_id
+from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
@@ -137,6 +137,7 @@ class TrainingSession:
     def load_data(self) -> None:
         """Find the model, and load its tokenizer and the rows."""
         self.origin = self._find_origin()
+        self.sources = DataSources(self.config.data, self.context.roots)
         files, config = self.origin.tokenizer, self.origin.config
         self.tokenizer_cache = KeptTokenizer.of(files, config, self.context)
         tokenizer = self._fetch_from_hub()
@@ -146,6 +147,7 @@ class TrainingSession:
             )
             self.data = load_dataset(
                 self.config,
+                self.sources,
                 hooks=self.hooks,
                 context=self.context,
                 tokenizer=self.tokenizer,
@@ -154,15 +156,11 @@ class TrainingSession:
             details.append(self.data.detail)
 
     def _find_origin(self) -> Origin:
-        config, roots, cache = self.config, self._roots, self.context.cache
+        config, roots, cache = self.config, self.context.roots, self.context.cache
         source = model_source(config.model.id, roots=roots, cache=cache)
         if self.hooks.build_model is not None:
             return Origin(source, config)
         return origin(source, config, roots=roots, cache=cache)
-
-    @property
-    def _roots(self) -> tuple[Path, ...]:
-        return (self.context.workspace, *self.context.fallback_workspaces)
 
     def _fetch_from_hub(self) -> Any:
         """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
@@ -171,15 +169,11 @@ class TrainingSession:
         """
         files, config = self.origin.tokenizer, self.origin.config
         is_local = Path(files).is_dir()
-        data = config.data
-        named = [(source.path, source.train_split or data.train_split) for source in data.sources]
-        named += [] if data.eval is None else [(data.eval, data.eval_split)]
-        remote = [(name, split) for name, split in named if is_hub_id(name, self._roots)]
-        if is_local and not remote:
+        if is_local and not self.sources.on_hub:
             return None
         with self.context.phase("hub") as details:
-            for name, split in remote:
-                fetch(name, split)
+            for source in self.sources.on_hub:
+                source.fetch()
             if is_local:
                 return None
             return self.tokenizer_cache.tokenizer(files, config, details.append)
@@ -202,6 +196,7 @@ class TrainingSession:
                 adapter=source.adapter,
             )
         set_answer_ends(self.model, self.tokenizer)  # Saved with each checkpoint and the result.
+        self.vocabulary = model.count_embeddings(self.model)
 
     def build_trainer(self, numbers: OwnNumbers) -> None:
         """Make the Trainer and what it calls: collator, evaluation, journal, checks."""
@@ -232,7 +227,7 @@ class TrainingSession:
         """Raise ModelError for tokens of prompts without an embedding; collators check the rows."""
         prompts = (*self.data.prompts, *self.data.own_prompts)
         tokens = (token for prompt in prompts for token in prompt.input_ids)
-        if error := too_large(self.tokenizer, model.count_embeddings(self.model), tokens):
+        if error := too_large(self.tokenizer, self.vocabulary, tokens):
             raise error
 
     def _step_flops(self) -> StepFlops | None:
@@ -268,10 +263,9 @@ class TrainingSession:
         return trainer
 
     def _collator(self, *, padding_free: bool) -> Collator:
-        vocabulary = model.count_embeddings(self.model)
         return Collator(
-            too_large=partial(too_large, self.tokenizer, vocabulary),
-            vocabulary=vocabulary,
+            too_large=partial(too_large, self.tokenizer, self.vocabulary),
+            vocabulary=self.vocabulary,
             pad_token_id=self.tokenizer.pad_token_id,
             pad_to_multiple_of=self.chosen.pad_to_multiple_of,
             label_logits=self.chosen.label_logits,

@@ -17,7 +17,7 @@ from llmops_kernel.score.output.sink import Sink
 from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.reading import divide, read_part
 from llmops_kernel.tables.stores import arrow_store, azure_options
-from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.tables.servers import start
@@ -63,11 +63,11 @@ def test_a_pattern_names_objects(store: start.Store) -> None:
 
 def test_training_rows_are_read(store: start.Store) -> None:
     for name, wanted in (("a.jsonl", ROWS[:20]), ("deep/b.parquet", ROWS[20:])):
-        assert load_rows(f"{store.scheme}://bucket/rows/{name}", roots=[]) == wanted
+        assert Source(f"{store.scheme}://bucket/rows/{name}", []).load() == wanted
 
 
 def test_two_workers_stream_each_row_once_an_epoch(store: start.Store) -> None:
-    plan = plan_stream(f"{store.scheme}://bucket/rows", roots=[])
+    plan = plan_stream(Source(f"{store.scheme}://bucket/rows", []))
     walks = [Walk(plan, rank, 2, seed=1, num_epochs=2) for rank in range(2)]
     found = [[row.decode()["n"] for row in walk.rows()] for walk in walks]
     assert sorted(found[0] + found[1]) == sorted([*range(50), *range(50)])
@@ -105,7 +105,7 @@ def test_scored_rows_are_written_and_read_again(store: start.Store) -> None:
     size = sink.write_table(0, pa.table({"a": [1, 2]}))
     assert sink.parts() == {"part-00000000.parquet": size}
     assert (sink.ledger(), sink.read("absent")) == ([{"index": 0}], None)
-    assert load_rows(f"{store.scheme}://bucket/scored/part-00000000.parquet", roots=[]) == [
+    assert Source(f"{store.scheme}://bucket/scored/part-00000000.parquet", []).load() == [
         {"a": 1},
         {"a": 2},
     ]

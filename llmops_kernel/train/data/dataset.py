@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.config.counted import counted
@@ -15,7 +14,6 @@ from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.store import paths
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.answer_spans import template_warnings
-from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.examples import (
     Example,
     Packed,
@@ -36,7 +34,7 @@ from llmops_kernel.train.data.skipped import (
     skipped_warning,
     unused_columns_note,
 )
-from llmops_kernel.train.data.sources import Row, load_rows
+from llmops_kernel.train.data.sources import DataSources, Row, Source
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache
 from llmops_kernel.train.hooks import Hooks
 
@@ -84,6 +82,7 @@ class Dataset:
 
 def load_dataset(
     config: TrainingConfig,
+    sources: DataSources,
     *,
     tokenizer: Any,
     hooks: Hooks,
@@ -94,32 +93,8 @@ def load_dataset(
 
     `division`: how streamed files were divided for the checkpoint that is resumed from.
     """
-    data = config.data
-    roots = (context.workspace, *context.fallback_workspaces)
-    if is_streamed(data, roots):
-        return _streamed(config, tokenizer, hooks, context, division)
-    sources = [
-        _source_rows(source, config, roots, tokenizer, hooks, context) for source in data.sources
-    ]
-    if any(source.tokenised.num_chats for source in sources):
-        num_apart = sum(source.tokenised.num_apart for source in sources)
-        _warn_of_template(tokenizer, context, num_apart=num_apart)
-    train, sample = _together(config, [source.sequences for source in sources])
-    _check_enough(len(train), config)
-    held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
-    user_prompts = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
-    return Dataset(
-        train=train,
-        sample=sample,
-        eval=held_out,
-        prompts=generated,
-        own_prompts=user_prompts,
-        num_rows=sum(source.in_epoch(source.tokenised.num_rows) for source in sources),
-        num_tokens=sum(source.in_epoch(source.num_tokens) for source in sources),
-        num_skipped=sum(len(source.tokenised.broken) for source in sources),
-        unused=tuple(sorted({name for source in sources for name in source.tokenised.unused})),
-        is_kept=any(source.tokenised.is_kept for source in sources),
-    )
+    loader = _Loader(config, sources, tokenizer, hooks, context)
+    return loader.open_stream(division) if sources.is_streamed else loader.load()
 
 
 @dataclass(frozen=True)
@@ -139,25 +114,151 @@ class _SourceRows:
         return round(exact(self.weight) * count)
 
 
-def _source_rows(
-    source: TrainSource,
-    config: TrainingConfig,
-    roots: Sequence[Path],
-    tokenizer: Any,
-    hooks: Hooks,
-    context: WorkerContext,
-) -> _SourceRows:
-    data = config.data.of(source)
-    with named_source(source.path):
-        tokenised = _tokenised(data, source.path, roots, tokenizer, hooks, context)
-    _warn(tokenised, source.path, config, context)
-    for warning in field_warnings(source.path, tokenised.uses, tokenizer):
-        context.emit(warning)
-    if tokenised.broken:
-        context.emit(skipped_warning(source.path, len(tokenised.broken), tokenised.broken))
-    examples = tokenised.examples
-    packed = pack(examples, max_length=data.max_length) if data.packing else examples
-    return _SourceRows(source.weight, tokenised, packed)
+@dataclass(frozen=True)
+class _Loader:
+    """Loads the rows of a config, into memory or as a stream."""
+
+    config: TrainingConfig
+    sources: DataSources
+    tokenizer: Any
+    hooks: Hooks
+    context: WorkerContext
+
+    def load(self) -> Dataset:
+        """Return the data with the training rows in memory."""
+        config = self.config
+        rows = [
+            self._load_source(source, settings)
+            for source, settings in zip(self.sources.train, config.data.sources, strict=True)
+        ]
+        if any(source.tokenised.num_chats for source in rows):
+            self._warn_of_template(num_apart=sum(source.tokenised.num_apart for source in rows))
+        train, sample = _together(config, [source.sequences for source in rows])
+        _check_enough(len(train), config)
+        examples, generated, own = self._evaluation()
+        return Dataset(
+            train=train,
+            sample=sample,
+            eval=examples,
+            prompts=generated,
+            own_prompts=own,
+            num_rows=sum(source.in_epoch(source.tokenised.num_rows) for source in rows),
+            num_tokens=sum(source.in_epoch(source.num_tokens) for source in rows),
+            num_skipped=sum(len(source.tokenised.broken) for source in rows),
+            unused=tuple(sorted({name for source in rows for name in source.tokenised.unused})),
+            is_kept=any(source.tokenised.is_kept for source in rows),
+        )
+
+    def open_stream(self, division: int | None) -> Dataset:
+        """Return the data with a stream of the training rows."""
+        from llmops_kernel.train.data.stream.open import open_stream
+
+        stream = open_stream(
+            self.config,
+            self.sources.train,
+            tokenizer=self.tokenizer,
+            hooks=self.hooks,
+            context=self.context,
+            division=division,
+        )
+        if stream.has_chats:
+            self._warn_of_template()
+        examples, generated, own = self._evaluation()
+        return Dataset(
+            train=stream.rows,
+            sample=stream.sample,
+            eval=examples,
+            prompts=generated,
+            own_prompts=own,
+            num_rows=stream.num_rows,
+            num_tokens=None,
+            unused=stream.unused,
+            stream=stream,
+        )
+
+    def _load_source(self, source: Source, settings: TrainSource) -> _SourceRows:
+        data = self.config.data.of(settings)
+        with named_source(source.name):
+            tokenised = self._tokenised(source, data)
+        for warning in (
+            *_length_warnings(tokenised, source.name, data.max_length),
+            *field_warnings(source.name, tokenised.uses, self.tokenizer),
+        ):
+            self.context.emit(warning)
+        if tokenised.broken:
+            broken = tokenised.broken
+            self.context.emit(skipped_warning(source.name, len(broken), broken))
+        examples = tokenised.examples
+        packed = pack(examples, max_length=data.max_length) if data.packing else examples
+        return _SourceRows(settings.weight, tokenised, packed)
+
+    def _tokenised(self, source: Source, data: DataConfig) -> Tokenised:
+        """Return the training rows, from the token cache where an earlier run has put them."""
+        cache = TokenCache(self.context.cache or paths.cache())
+        keys = KeyOf(source, data=data, tokenizer=self.tokenizer)
+        has_hook = self.hooks.format_example is not None
+        key = None if has_hook else keys.key()
+        if key and (cached := cache.read(key)):
+            return cached
+        broken: list[str] | None = [] if data.on_error == "skip" else None
+        rows = source.load(data.max_rows, broken=broken, nulls=not has_hook)
+        fields = Fields()
+        formatted_rows: Iterable[Row | DataError] = formatted(
+            rows, data=data, hooks=self.hooks, fields=fields
+        )
+        if has_hook:  # What a user's code makes of a row is not known before it was called.
+            formatted_rows = list(formatted_rows)
+            key = keys.key_of(formatted_rows, broken or ())
+            if key and (cached := cache.read(key)):
+                return replace(cached, uses=fields.uses, unused=fields.unused)
+        tokenised = tokenise_formatted(formatted_rows, tokenizer=self.tokenizer, data=data)
+        tokenised = replace(
+            tokenised,
+            num_rows=len(rows),
+            broken=(*(broken or ()), *tokenised.broken),
+            uses=fields.uses,
+            unused=fields.unused,
+        )
+        if key and self.context.local_rank == 0 and (has_hook or keys.unchanged()):
+            cache.write(key, tokenised)
+        return tokenised
+
+    def _evaluation(self) -> tuple[list[Example], list[Prompt], list[Prompt]]:
+        """Return the evaluation rows, prompts of them to be answered, and those of the config."""
+        examples, generated = self._evaluation_rows()
+        evaluation, data = self.config.evaluation, self.config.data
+        own = own_prompts(evaluation.prompts, tokenizer=self.tokenizer, data=data)
+        return examples, generated, own
+
+    def _evaluation_rows(self) -> tuple[list[Example], list[Prompt]]:
+        source, tokenizer, hooks = self.sources.eval, self.tokenizer, self.hooks
+        if source is None:
+            return [], []
+        # A skipped evaluation row would make the loss incomparable with that of other runs.
+        data = self.config.data.model_copy(update={"on_error": "stop"})
+        rows = source.load(data.max_eval_rows, nulls=hooks.format_example is None)
+        generated: list[Prompt] = []
+        with named_source(source.name):
+            tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+            if self.config.evaluation.generate:
+                generated = prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks)
+        for warning in field_warnings(source.name, tokenised.uses, tokenizer):
+            self.context.emit(warning)
+        return tokenised.examples, generated
+
+    def _warn_of_template(self, *, num_apart: int = 0) -> None:
+        """Emit the warnings about the chat template that makes texts of the training rows."""
+        for warning in template_warnings(self.tokenizer):
+            self.context.emit(warning)
+        if num_apart:
+            self.context.emit(
+                WarningEvent(
+                    message=f"{counted(num_apart, 'chat')} with several answers became several"
+                    " sequences each: the chat template writes an earlier answer otherwise than"
+                    " the last one, so each is trained as the last.",
+                    remedy="nothing is lost, but an epoch has more sequences than rows",
+                )
+            )
 
 
 def _together(
@@ -172,140 +273,18 @@ def _together(
     return mixed, mixed.spread(_SAMPLED_ROWS)
 
 
-def _tokenised(
-    data: DataConfig,
-    source: str,
-    roots: Sequence[Path],
-    tokenizer: Any,
-    hooks: Hooks,
-    context: WorkerContext,
-) -> Tokenised:
-    """Return the training rows, from the token cache where an earlier run has put them there."""
-    cache = TokenCache(context.cache or paths.cache())
-    keys = KeyOf(source, roots=roots, limit=data.max_rows, data=data, tokenizer=tokenizer)
-    has_hook = hooks.format_example is not None
-    key = None if has_hook else keys.key()
-    if key and (cached := cache.read(key)):
-        return cached
-    broken: list[str] | None = [] if data.on_error == "skip" else None
-    rows = load_rows(
-        source,
-        roots=roots,
-        split=data.train_split,
-        limit=data.max_rows,
-        broken=broken,
-        nulls=not has_hook,
-    )
-    fields = Fields()
-    formatted_rows: Iterable[Row | DataError] = formatted(
-        rows, data=data, hooks=hooks, fields=fields
-    )
-    if has_hook:  # What a user's code makes of a row is not known before it was called.
-        formatted_rows = list(formatted_rows)
-        key = keys.key_of(formatted_rows, broken or ())
-        if key and (cached := cache.read(key)):
-            return replace(cached, uses=fields.uses, unused=fields.unused)
-    tokenised = tokenise_formatted(formatted_rows, tokenizer=tokenizer, data=data)
-    tokenised = replace(tokenised, num_rows=len(rows), broken=(*(broken or ()), *tokenised.broken))
-    tokenised = replace(tokenised, uses=fields.uses, unused=fields.unused)
-    if key and context.local_rank == 0 and (has_hook or keys.unchanged()):
-        cache.write(key, tokenised)
-    return tokenised
-
-
-def _streamed(
-    config: TrainingConfig,
-    tokenizer: Any,
-    hooks: Hooks,
-    context: WorkerContext,
-    division: int | None,
-) -> Dataset:
-    from llmops_kernel.train.data.stream.open import open_stream
-
-    stream = open_stream(
-        config, tokenizer=tokenizer, hooks=hooks, context=context, division=division
-    )
-    if stream.has_chats:
-        _warn_of_template(tokenizer, context)
-    data = config.data
-    roots = (context.workspace, *context.fallback_workspaces)
-    held_out, generated = _load_eval(config, roots, tokenizer, hooks, context)
-    user_prompts = own_prompts(config.evaluation.prompts, tokenizer=tokenizer, data=data)
-    return Dataset(
-        train=stream.rows,
-        sample=stream.sample,
-        eval=held_out,
-        prompts=generated,
-        own_prompts=user_prompts,
-        num_rows=stream.num_rows,
-        num_tokens=None,
-        unused=stream.unused,
-        stream=stream,
-    )
-
-
-def _load_eval(
-    config: TrainingConfig,
-    roots: Sequence[Path],
-    tokenizer: Any,
-    hooks: Hooks,
-    context: WorkerContext,
-) -> tuple[list[Example], list[Prompt]]:
-    # A skipped evaluation row would make the loss incomparable with that of other runs.
-    data = config.data.model_copy(update={"on_error": "stop"})
-    if data.eval is None:
-        return [], []
-    rows = load_rows(
-        data.eval,
-        roots=roots,
-        split=data.eval_split,
-        limit=data.max_eval_rows,
-        nulls=hooks.format_example is None,
-    )
-    with named_source(data.eval):
-        tokenised = tokenise(rows, tokenizer=tokenizer, data=data, hooks=hooks)
-        with_answers = config.evaluation.generate
-        generated = (
-            prompts(rows, tokenizer=tokenizer, data=data, hooks=hooks) if with_answers else []
-        )
-    for warning in field_warnings(data.eval, tokenised.uses, tokenizer):
-        context.emit(warning)
-    return tokenised.examples, generated
-
-
-def _warn(
-    tokenised: Tokenised, source: str, config: TrainingConfig, context: WorkerContext
-) -> None:
+def _length_warnings(tokenised: Tokenised, source: str, max_length: int) -> Iterator[WarningEvent]:
     if tokenised.num_cut:
-        context.emit(
-            WarningEvent(
-                message=f"{tokenised.num_cut} of {tokenised.num_rows} rows of {source} are"
-                f" longer than max_length={config.data.max_length} and were truncated.",
-                remedy="raise data.max_length if the truncated part matters",
-            )
+        yield WarningEvent(
+            message=f"{tokenised.num_cut} of {tokenised.num_rows} rows of {source} are"
+            f" longer than max_length={max_length} and were truncated.",
+            remedy="raise data.max_length if the truncated part matters",
         )
     if tokenised.num_empty:
-        context.emit(
-            WarningEvent(
-                message=f"{tokenised.num_empty} rows of {source} have no token that counts for"
-                f" the loss and were skipped.",
-                remedy="raise data.max_length, or check for empty answers",
-            )
-        )
-
-
-def _warn_of_template(tokenizer: Any, context: WorkerContext, *, num_apart: int = 0) -> None:
-    """Say what to know of the chat template that makes texts of the training rows."""
-    for warning in template_warnings(tokenizer):
-        context.emit(warning)
-    if num_apart:
-        context.emit(
-            WarningEvent(
-                message=f"{counted(num_apart, 'chat')} with several answers became several"
-                " sequences each: the chat template writes an earlier answer otherwise than the"
-                " last one, so each is trained as the last.",
-                remedy="nothing is lost, but an epoch has more sequences than rows",
-            )
+        yield WarningEvent(
+            message=f"{tokenised.num_empty} rows of {source} have no token that counts for"
+            f" the loss and were skipped.",
+            remedy="raise data.max_length, or check for empty answers",
         )
 
 

@@ -12,7 +12,6 @@ from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
 from llmops_kernel.models.answer_ends import answer_ends, until_end
 from llmops_kernel.train.data.answer_spans import Template, laid_out, rendered, tokens
-from llmops_kernel.train.data.long_texts import is_divided, parts_of, piece_ends
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
@@ -394,3 +393,33 @@ def blank_like(row: Example | Packed) -> Example | Packed:
     """Return a row like this one in which nothing counts, neither for the loss nor as a token."""
     ids, labels = row.input_ids[:1] * 2, [IGNORED] * 2
     return Packed(ids, labels, [0, 1], []) if isinstance(row, Packed) else Blank(ids, labels)
+
+
+# --- Pieces of texts that are longer than `max_length` ---
+
+
+def piece_ends(size: int, max_length: int) -> list[int]:
+    """Return where the pieces of a text of `size` tokens end.
+
+    Consecutive pieces of `max_length` tokens, which do not overlap. A single token at the end
+    would have none before it that predicts it: the piece before is then one token shorter.
+    """
+    ends = [*range(max_length, size, max_length), size]
+    if len(ends) > 1 and ends[-1] - ends[-2] == 1:
+        ends[-2] -= 1
+    return ends
+
+
+def is_divided(row: Mapping[str, Any], size: int, data: DataConfig) -> bool:
+    """Return whether a formatted row of so many tokens becomes several sequences."""
+    return "text" in row and data.long_texts == "split" and size > data.max_length
+
+
+def may_divide(data: DataConfig, *, has_hook: bool) -> bool:
+    """Return whether some row may become several sequences."""
+    return data.long_texts == "split" and (data.format in ("auto", "text") or has_hook)
+
+
+def parts_of(tokens: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
+    """Return the tokens of each piece."""
+    return [list(tokens[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]

@@ -1,77 +1,202 @@
-"""Reads rows from the kinds of source a data config may name."""
+"""The sources of rows that a data config names: where they are, and their rows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from llmops_kernel.errors import DataError
+from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find
-from llmops_kernel.tables.files import FORMATS, open_url, table_files
+from llmops_kernel.tables.files import FORMATS, TableFile, open_url, table_files
 from llmops_kernel.tables.formats.lines import not_json
-from llmops_kernel.train.data.splits import split_files
+from llmops_kernel.train.data.splits import files_of_split
 
 Row = dict[str, Any]
+LARGE_BYTES = 64 << 20
+"""Sources of more than this are streamed: tokenised they would need several times as much
+memory."""
 _GLOB = frozenset("*?[")
 
 
-def load_rows(
-    source: str,
-    *,
-    roots: Sequence[Path],
-    split: str = "train",
-    limit: int | None = None,
-    broken: list[str] | None = None,
-    nulls: bool = False,
-) -> list[Row]:
-    """Return all rows of a source (at most `limit`). Raises `DataError`, with the row's number.
+class Source:
+    """Rows by the name that a data config gives them: a file, folder, pattern, URL or hub id.
 
-    With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
-    With `nulls` empty values of a CSV are missing ones.
+    It is looked for once, below `roots`; its files are listed once, when they are first needed.
     """
-    every = open_rows(source, roots=roots, split=split, broken=broken, nulls=nulls)
-    rows = list(islice(every, limit))
-    if not rows:
-        raise DataError(
-            f"{source} has no rows.", remedy="check the file, or data.train in the config"
-        )
-    return rows
+
+    def __init__(self, name: str, roots: Sequence[Path], split: str = "train") -> None:
+        self.name, self.roots, self.split = name, roots, split
+        self.is_url = "://" in name
+        self.is_pattern = bool(_GLOB & set(name))
+        self.path = None if self.is_url else find(name, roots)
+        """Its path on this node; None for URLs, hub ids and what does not exist."""
+
+    @property
+    def is_hub_id(self) -> bool:
+        """Return whether the hub is asked for its rows."""
+        is_elsewhere = self.is_url or self.is_pattern or _looks_like_file(self.name)
+        return self.path is None and not is_elsewhere
+
+    @cached_property
+    def files(self) -> list[TableFile]:
+        """The files of its split. Raises DataError if there are none."""
+        files = table_files(self.name, roots=self.roots, split=self.split, hashed=False)
+        return files_of_split(files, self.split, name=self.name, folder=self.path)
+
+    @cached_property
+    def streamed_bytes(self) -> int | None:
+        """The size of its files; None if they cannot all be streamed, and for hub ids."""
+        from llmops_kernel.train.data.stream.reader import can_stream
+
+        if self.path is None and not (self.is_url or self.is_pattern):
+            return None
+        try:
+            files = self.files
+        except LLMOpsError:
+            return None  # `rows` reports what is wrong.
+        return sum(file.size_bytes for file in files) if all(map(can_stream, files)) else None
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether its rows are streamed where the config leaves that open."""
+        if self.is_url or self.is_pattern:
+            size = self.streamed_bytes
+            # Several files are not read into memory: the ways to do that know single URLs only.
+            is_several = size is not None and (self.is_pattern or len(self.files) > 1)
+            return is_several or (size or 0) > LARGE_BYTES
+        # Its size first: most data is small, and its files need no further look.
+        if self.path is None or _size(self.path) <= LARGE_BYTES:
+            return False
+        return (self.streamed_bytes or 0) > LARGE_BYTES
+
+    def check_streams(self) -> None:
+        """Raise DataError for a hub id, whose rows are not streamed."""
+        is_named = self.is_url or self.is_pattern or self.path is not None
+        if not is_named and not Path(self.name).suffix:
+            raise DataError(
+                f"{self.name!r} is not a file or folder, and hub ids are not streamed.",
+                remedy="name its files as hf://datasets/owner/name/*.parquet, or set"
+                " data.streaming=false",
+            )
+
+    def fetch(self) -> None:
+        """Download a data set of the hub; this process reads it from the disk. Raises DataError."""
+        _hub_set(self.name, self.split)
+
+    def load(
+        self, limit: int | None = None, *, broken: list[str] | None = None, nulls: bool = False
+    ) -> list[Row]:
+        """Return all rows (at most `limit`). Raises DataError, also if there are none.
+
+        `broken` and `nulls` as in `rows`.
+        """
+        rows = list(islice(self.rows(broken=broken, nulls=nulls), limit))
+        if not rows:
+            raise DataError(
+                f"{self.name} has no rows.", remedy="check the file, or data.train in the config"
+            )
+        return rows
+
+    def rows(self, *, broken: list[str] | None = None, nulls: bool = False) -> Iterator[Row]:
+        """Return the rows, read as they are needed. Raises DataError, with the row's number.
+
+        With a list `broken`, rows that cannot be read are left out and what is wrong is added to
+        it. With `nulls` empty values of a CSV are missing ones; hooks get them as they are.
+        """
+        if self._is_table():
+            return _table_rows(self, broken, nulls=nulls)
+        if self.is_url:
+            return _from_url(self.name, broken)
+        if self.path is not None and self.path.is_dir():
+            return _from_folder(self.path, self.split)
+        if self.path is not None:
+            return _from_file(self.path, self.name, broken)
+        if _looks_like_file(self.name):
+            searched = ", ".join(str(root) for root in self.roots)
+            raise DataError(
+                f"Data file {self.name!r} does not exist (looked in {searched}).",
+                remedy="check data.train and data.eval; relative paths start at the workspace"
+                " folder",
+            )
+        return iter(_hub_set(self.name, self.split))
+
+    def _is_table(self) -> bool:
+        """Return whether `tables` reads it: other formats, patterns, and folders behind a URL.
+
+        Raises DataError, MissingDependencyError.
+        """
+        if self.path is None and self.is_pattern:
+            return True
+        if self.path is None and not self.is_url:
+            return False
+        suffix = PurePosixPath(self.name).suffix.lower()
+        if suffix in _ALONE or (self.path is not None and self.path.is_dir()):
+            return False
+        if suffix == ".json":
+            place = self.name if self.path is None else str(self.path)
+            files = table_files(place, roots=[], hashed=False)
+            return any(file.format == "json" for file in files)
+        if suffix in FORMATS or not self.is_url:
+            return suffix in FORMATS
+        store, inner = open_url(self.name)
+        return bool(store.isdir(inner))
 
 
-def open_rows(
-    source: str,
-    *,
-    roots: Sequence[Path],
-    split: str,
-    broken: list[str] | None = None,
-    nulls: bool = False,
-) -> Iterator[Row]:
-    """Return the rows of a source, read as they are needed. Raises `DataError`.
+class DataSources:
+    """The sources of a data config: those of the training rows, and that of evaluation rows."""
 
-    `broken` and `nulls` as in `load_rows`.
-    """
-    path = None if "://" in source else find(source, roots)
-    if is_table(source, path):
-        return table_rows(source, roots=roots, split=split, broken=broken, nulls=nulls)
-    if "://" in source:
-        return _from_url(source, broken)
-    if path is not None:
-        return _from_folder(path, split) if path.is_dir() else _from_file(path, source, broken)
-    if _looks_like_file(source):
-        searched = ", ".join(str(root) for root in roots)
-        raise DataError(
-            f"Data file {source!r} does not exist (looked in {searched}).",
-            remedy="check data.train and data.eval; relative paths start at the workspace folder",
-        )
-    return _from_hub(source, split)
+    def __init__(self, data: DataConfig, roots: Sequence[Path]) -> None:
+        self._data = data
+        self.train = [
+            Source(source.path, roots, source.train_split or data.train_split)
+            for source in data.sources
+        ]
+        self.eval = None if data.eval is None else Source(data.eval, roots, data.eval_split)
+
+    @property
+    def on_hub(self) -> list[Source]:
+        """Return those that the hub is asked for."""
+        every = [*self.train, *([] if self.eval is None else [self.eval])]
+        return [source for source in every if source.is_hub_id]
+
+    @cached_property
+    def is_streamed(self) -> bool:
+        """Whether the training rows are streamed. Raises DataError if they must be and cannot.
+
+        With `streaming: auto` several sources are streamed if together they are large; one that
+        cannot be streamed keeps the others in memory. For local data only the sizes are read.
+        """
+        data = self._data
+        if data.streaming is True:
+            for source in self.train:
+                source.check_streams()
+            return True
+        if data.streaming is False or data.packing or data.max_rows is not None:
+            return False
+        if not data.is_mixture:
+            return self.train[0].is_large
+        sizes = [source.streamed_bytes for source in self.train]
+        known_sizes = [size for size in sizes if size is not None]
+        return len(known_sizes) == len(sizes) and sum(known_sizes) > LARGE_BYTES
 
 
-def _looks_like_file(source: str) -> bool:
-    return source.startswith(("/", ".", "~")) or Path(source).suffix in FORMATS
+def _looks_like_file(name: str) -> bool:
+    return name.startswith(("/", ".", "~")) or Path(name).suffix in FORMATS
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file or of a folder's files."""
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+# --- Single files, folders and data sets of the hub ---
 
 
 def _from_file(path: Path, source: str, broken: list[str] | None) -> Iterator[Row]:
@@ -182,22 +307,6 @@ def _pick_split(loaded: Any, split: str, source: str) -> Any:
     return loaded[split]
 
 
-def is_hub_id(source: str, roots: Sequence[Path]) -> bool:
-    """Return whether `open_rows` asks the hub for a source."""
-    if "://" in source or _GLOB & set(source) or _looks_like_file(source):
-        return False
-    return find(source, roots) is None
-
-
-def fetch(source: str, split: str) -> None:
-    """Download a data set of the hub; this process reads it from the disk. Raises `DataError`."""
-    _hub_set(source, split)
-
-
-def _from_hub(source: str, split: str) -> Iterator[Row]:
-    return iter(_hub_set(source, split))
-
-
 @lru_cache(maxsize=8)
 def _hub_set(source: str, split: str) -> Any:
     import datasets
@@ -228,35 +337,11 @@ def _from_url(source: str, broken: list[str] | None) -> Iterator[Row]:
 
 
 # --- Tables ---
-# Training rows of other formats than JSONL and Parquet, of patterns, of folders behind a URL.
 
 
 _PART_ROWS = 1000
-_PATTERN_SIGNS = frozenset("*?[")
-_ELSEWHERE = frozenset({".jsonl", ".ndjson", ".parquet"})
-"""`sources` reads single files of these without a look at all of their lines first."""
-
-
-def is_table(source: str, path: Path | None) -> bool:
-    """Return whether `table_rows` reads a source; `path` is where it is on this node.
-
-    Raises DataError, MissingDependencyError.
-    """
-    is_url = "://" in source
-    if path is None and not is_url:
-        return bool(_PATTERN_SIGNS & set(source))
-    if _PATTERN_SIGNS & set(source) and is_url:
-        return True
-    suffix = PurePosixPath(source).suffix.lower()
-    if suffix in _ELSEWHERE or (path is not None and path.is_dir()):
-        return False
-    if suffix == ".json":
-        files = table_files(source if path is None else str(path), roots=[], hashed=False)
-        return any(file.format == "json" for file in files)
-    if suffix in FORMATS or not is_url:
-        return suffix in FORMATS
-    files, inner = open_url(source)
-    return bool(files.isdir(inner))
+_ALONE = frozenset({".jsonl", ".ndjson", ".parquet"})
+"""Single files of these are read without a look at all of their lines first."""
 
 
 def with_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -264,31 +349,18 @@ def with_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value if value != "" else None for name, value in row.items()}
 
 
-def table_rows(
-    source: str,
-    *,
-    roots: Sequence[Path],
-    split: str,
-    broken: list[str] | None = None,
-    nulls: bool = False,
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows, part by part. Raises DataError, which names the file and the row.
-
-    With a list `broken`, rows that cannot be read are left out and what is wrong is added to it.
-    With `nulls` empty values of a CSV are missing ones; hooks get them as they are.
-    """
+def _table_rows(source: Source, broken: list[str] | None, *, nulls: bool) -> Iterator[Row]:
     # Here, for most runs read JSONL and would wait for the import.
     from llmops_kernel.tables.reading import iter_parts, read_part
 
-    files = split_files(source, split, roots=roots)
-    for part in iter_parts(files, part_rows=_PART_ROWS, first_row=1):
+    for part in iter_parts(source.files, part_rows=_PART_ROWS, first_row=1):
         for row in read_part(part).rows:
             if not row.error:
                 yield with_nulls(row.values) if nulls and part.format == "csv" else row.values
             elif broken is None:
                 raise DataError(
-                    f"{source}: {row.error}.",
+                    f"{source.name}: {row.error}.",
                     remedy="correct or delete this row, or set data.on_error=skip",
                 )
             else:
-                broken.append(f"{source}: {row.error}.")
+                broken.append(f"{source.name}: {row.error}.")

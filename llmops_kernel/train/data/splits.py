@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.store.files import find
-from llmops_kernel.tables.files import TableFile, table_files
+from llmops_kernel.tables.files import TableFile
 
 _WORDS = {
     "train": ("train", "training"),
@@ -30,43 +29,34 @@ _SAVED, _SAVED_SPLITS = "state.json", "dataset_dict.json"
 """In a folder that `datasets` has saved: a table, or one a split."""
 
 
-def split_files(source: str, split: str, *, roots: Sequence[Path]) -> list[TableFile]:
-    """Return a source's files of the split, also of a folder that `datasets` has saved.
-
-    Raises DataError if there are none.
-    """
-    files = table_files(source, roots=roots, split=split, hashed=False)
-    folder = None if "://" in source else find(source, roots)
-    if folder is None or not any((folder / name).exists() for name in (_SAVED_SPLITS, _SAVED)):
-        return files_of_split(files, split, source, roots=roots)
-    only = files[0].name.partition("/")[0]
-    if (folder / _SAVED_SPLITS).exists() and only != split:
-        raise DataError(
-            f"{source} has no split {split!r}.",
-            remedy=f"set data.train_split or data.eval_split to {only}",
-        )
-    return files
-
-
 def files_of_split(
-    files: Sequence[TableFile], split: str, source: str, *, roots: Sequence[Path]
+    files: Sequence[TableFile], split: str, *, name: str, folder: Path | None
 ) -> list[TableFile]:
     """Return those of a source's files that are the split. Raises DataError if there are none.
 
-    A single file and the files of a pattern are what they are: only folders are divided.
+    A single file and the files of a pattern are what they are: only folders are divided. `folder`:
+    the source's path on this node, None if it is not on a disk.
     """
-    if not _is_folder(files, source):
+    if folder is not None and any((folder / saved).exists() for saved in (_SAVED_SPLITS, _SAVED)):
+        only = files[0].name.partition("/")[0]
+        if (folder / _SAVED_SPLITS).exists() and only != split:
+            raise DataError(
+                f"{name} has no split {split!r}.",
+                remedy=f"set data.train_split or data.eval_split to {only}",
+            )
         return list(files)
-    by_split = _card_splits(files, source, roots)
+    if not _is_folder(files, name):
+        return list(files)
+    by_split = None if folder is None else _card_splits(files, name, folder)
     if by_split is None:
         by_split = splits_of([file.name for file in files])
     if not by_split:
         return list(files)
     if split not in by_split:
         raise DataError(
-            f"{source} has no split {split!r}: by their names its files are {', '.join(by_split)}.",
+            f"{name} has no split {split!r}: by their names its files are {', '.join(by_split)}.",
             remedy="set data.train_split or data.eval_split to one of these, or name the files by"
-            f" a pattern, as {source.rstrip('/')}/*.{files[0].format}",
+            f" a pattern, as {name.rstrip('/')}/*.{files[0].format}",
         )
     return [file for file in files if file.name in by_split[split]]
 
@@ -118,15 +108,14 @@ def _is_folder(files: Sequence[TableFile], source: str) -> bool:
 
 
 def _card_splits(
-    files: Sequence[TableFile], source: str, roots: Sequence[Path]
+    files: Sequence[TableFile], source: str, folder: Path
 ) -> Mapping[str, list[str]] | None:
     """Return the splits that a folder's README.md names, as `datasets` reads them.
 
-    None without one, and for folders behind a URL, whose names decide.
+    None without one. Those of folders behind a URL are not read: their names decide.
     """
-    folder = None if "://" in source else find(source, roots)
-    card = folder / _CARD if folder is not None else None
-    if folder is None or card is None or not card.is_file():
+    card = folder / _CARD
+    if not card.is_file():
         return None
     if "\nconfigs:" not in card.read_text(errors="replace").partition("\n---")[0]:
         return None

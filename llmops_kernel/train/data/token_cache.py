@@ -20,10 +20,10 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Use
 from llmops_kernel.errors import DataError
 from llmops_kernel.models import answer_ends
-from llmops_kernel.store.files import find, least_used, write_whole
+from llmops_kernel.store.files import least_used, write_whole
 from llmops_kernel.tables import files as table_files
 from llmops_kernel.train.data.examples import Example, Tokenised
-from llmops_kernel.train.data.sources import Row
+from llmops_kernel.train.data.sources import Row, Source
 
 LIMIT_BYTES = 2 << 30
 _WORTH_BYTES = 64 << 10
@@ -75,21 +75,13 @@ class TokenCache:
 class KeyOf:
     """The key of a source's rows: all that decides which tokens come out of them."""
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        roots: Sequence[Path],
-        limit: int | None,
-        data: DataConfig,
-        tokenizer: Any,
-    ) -> None:
-        path = None if "://" in source else find(source, roots)
-        self._path = path if path is not None and path.is_file() else None
+    def __init__(self, source: Source, *, data: DataConfig, tokenizer: Any) -> None:
+        is_file = source.path is not None and source.path.is_file()
+        self._path = source.path if is_file else None
         self._tokenizer = tokenizer
         self._rest = {
-            "source": source,  # It is named in what is wrong with a broken row.
-            "limit": limit,
+            "source": source.name,  # It is named in what is wrong with a broken row.
+            "limit": data.max_rows,
             "format": data.format,
             "columns": data.columns,
             "loss_on": data.loss_on,

@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
+from llmops_kernel.train.data.sources import LARGE_BYTES, DataSources
 
 
 def sparse(path: Path, size: int) -> None:
@@ -19,7 +19,7 @@ def sparse(path: Path, size: int) -> None:
 
 
 def chosen(tmp_path: Path, source: str, **more: Any) -> bool:
-    return is_streamed(DataConfig(train=source, **more), [tmp_path])
+    return DataSources(DataConfig(train=source, **more), [tmp_path]).is_streamed
 
 
 def test_large_files_are_streamed_unless_the_rows_are_needed_together(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ import pytest
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.examples import Example
 from llmops_kernel.train.data.identity import FILE, differences, identity
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.plan import plan_stream
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.test_loop import losses, run
 
 
 def streamed(folder: Path) -> dict[str, Any]:
-    plan = plan_stream("data", roots=[folder])
+    plan = plan_stream(Source("data", [folder]))
     walk = SimpleNamespace(plan=plan)
     data: Any = SimpleNamespace(stream=SimpleNamespace(rows=SimpleNamespace(walk=walk)))
     return json.loads(json.dumps(identity(data)))  # type: ignore[no-any-return]

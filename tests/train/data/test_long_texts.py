@@ -17,9 +17,9 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.store.preview_job import PreviewJob
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import load_dataset
-from llmops_kernel.train.data.examples import Blank, Example, tokenise
-from llmops_kernel.train.data.long_texts import may_divide, piece_ends
+from llmops_kernel.train.data.examples import Blank, Example, may_divide, piece_ends, tokenise
 from llmops_kernel.train.data.preview.work import Preview
+from llmops_kernel.train.data.sources import DataSources, Source
 from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
 from llmops_kernel.train.data.stream.dataset import StreamedRows
 from llmops_kernel.train.data.stream.plan import plan_stream
@@ -85,7 +85,13 @@ def test_a_run_counts_rows_and_trains_on_sequences(
     write_jsonl(workspace / "texts.jsonl", rows(40))
     config = make_config(data={"train": "texts.jsonl", "max_length": 16, "eval": "texts.jsonl"})
     context = WorkerContext(run_id="test", folder=tmp_path / "run", workspace=workspace)
-    loaded = load_dataset(config, tokenizer=tokenizer, hooks=Hooks(), context=context)
+    loaded = load_dataset(
+        config,
+        DataSources(config.data, context.roots),
+        tokenizer=tokenizer,
+        hooks=Hooks(),
+        context=context,
+    )
     assert loaded.num_rows == 40
     assert len(loaded.train) > 100
     assert len(loaded.eval) == len(loaded.train)
@@ -141,7 +147,9 @@ def streamed(tmp_path: Path) -> Any:
     opened = []
 
     def make(rank: int = 0, world: int = 1) -> StreamedRows:
-        walk = Walk(plan_stream("data.jsonl", roots=[tmp_path]), rank, world, seed=5, num_epochs=2)
+        walk = Walk(
+            plan_stream(Source("data.jsonl", [tmp_path])), rank, world, seed=5, num_epochs=2
+        )
         opened.append(
             StreamedRows(walk, [divided], micro_batch_size=MICRO, ahead=8, skip_broken=True)
         )

@@ -17,6 +17,7 @@ from llmops_kernel.train.data.check.work import checked
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import IGNORED
 from llmops_kernel.train.data.preview.work import Preview
+from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from tests.chat_templates import STYLES, Style, save_tiny
@@ -46,7 +47,13 @@ def loaded(config: Any, tokenizer: Any, folder: Path) -> tuple[Dataset, list[str
         run_id="t", folder=folder, workspace=folder, journal=journal, say=said.append,
         cache=folder / "cache",
     )  # fmt: skip
-    found = load_dataset(config, tokenizer=tokenizer, hooks=Hooks(), context=context)
+    found = load_dataset(
+        config,
+        DataSources(config.data, context.roots),
+        tokenizer=tokenizer,
+        hooks=Hooks(),
+        context=context,
+    )
     journal.close()
     return found, [getattr(one, "message", "") for one in said if one.kind == "warning"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.errors import DataError, LLMOpsError
-from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.sources import Source
 
 ROWS = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
 
@@ -30,9 +30,9 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "saved", "splits"])
 def test_all_kinds_of_local_source_give_the_same_rows(sources: Path, name: str) -> None:
-    assert load_rows(name, roots=[sources]) == ROWS
-    assert load_rows(str(sources / name), roots=[]) == ROWS
-    assert load_rows(name, roots=[sources], limit=2) == ROWS[:2]
+    assert Source(name, [sources]).load() == ROWS
+    assert Source(str(sources / name), []).load() == ROWS
+    assert Source(name, [sources]).load(2) == ROWS[:2]
 
 
 def test_a_url_is_read_through_fsspec(sources: Path) -> None:
@@ -41,8 +41,8 @@ def test_a_url_is_read_through_fsspec(sources: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/bucket/rows.jsonl", (sources / "rows.jsonl").read_bytes())
     memory.pipe("/bucket/rows.parquet", (sources / "rows.parquet").read_bytes())
-    assert load_rows("memory://bucket/rows.jsonl", roots=[]) == ROWS
-    assert load_rows("memory://bucket/rows.parquet", roots=[]) == ROWS
+    assert Source("memory://bucket/rows.jsonl", []).load() == ROWS
+    assert Source("memory://bucket/rows.parquet", []).load() == ROWS
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_a_broken_source_says_what_is_wrong(
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(LLMOpsError) as caught:
-        load_rows(name, roots=[tmp_path])
+        Source(name, [tmp_path]).load()
     assert all(fragment in caught.value.message for fragment in fragments), caught.value.message
     assert caught.value.remedy
 
 
 def test_a_missing_split_names_those_there_are(sources: Path) -> None:
     with pytest.raises(DataError, match="no split 'validation'") as caught:
-        load_rows("splits", roots=[sources], split="validation")
+        Source("splits", [sources], "validation").load()
     assert "train, test" in caught.value.remedy
 
 
@@ -83,13 +83,13 @@ def test_broken_rows_are_left_out_and_named_where_that_is_wanted(tmp_path: Path)
 
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{\n\n[2]\n{"a": 3}\n')
     broken: list[str] = []
-    assert load_rows("rows.jsonl", roots=[tmp_path], broken=broken) == [{"a": 1}, {"a": 3}]
+    assert Source("rows.jsonl", [tmp_path]).load(broken=broken) == [{"a": 1}, {"a": 3}]
     assert [text.partition(":")[0] for text in broken] == ["rows.jsonl, row 2", "rows.jsonl, row 4"]
     texts = pa.array([b"one", b"\xff", b"three"]).view(pa.string())
     pq.write_table(pa.table({"text": texts}), tmp_path / "rows.parquet")
     broken = []
-    found = load_rows("rows.parquet", roots=[tmp_path], broken=broken)
+    found = Source("rows.parquet", [tmp_path]).load(broken=broken)
     assert (found, len(broken)) == ([{"text": "one"}, {"text": "three"}], 1)
     assert "rows.parquet, row 2: text that is not UTF-8" in broken[0]
     with pytest.raises(DataError, match="row 2: text that is not UTF-8"):
-        load_rows("rows.parquet", roots=[tmp_path])
+        Source("rows.parquet", [tmp_path]).load()

@@ -10,10 +10,9 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
 from llmops_kernel.train.data.preview.row_request import RowRequest
 from llmops_kernel.train.data.preview.sample import sample
-from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.sources import LARGE_BYTES, DataSources, Source
 from llmops_kernel.train.data.splits import splits_of
 from llmops_kernel.train.data.stream.plan import plan_stream
 
@@ -41,10 +40,10 @@ def write(folder: Path, names: list[str]) -> Path:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_folder_has_the_rows_that_datasets_finds(tmp_path: Path, layout: str) -> None:
     folder = write(tmp_path / "set", LAYOUTS[layout])
-    in_memory = {row["text"] for row in load_rows("set", roots=[tmp_path])}
-    plan = plan_stream("set", roots=[tmp_path])
+    in_memory = {row["text"] for row in Source("set", [tmp_path]).load()}
+    plan = plan_stream(Source("set", [tmp_path]))
     assert {file.name for file in plan.files} == in_memory
-    url = {row["text"] for row in load_rows(f"file://{folder}", roots=[])}
+    url = {row["text"] for row in Source(f"file://{folder}", []).load()}
     assert url == in_memory
 
 
@@ -55,27 +54,27 @@ def test_a_folder_behind_a_url_has_the_same_splits() -> None:
     for name in ("train.jsonl", "test.jsonl", "validation.jsonl"):
         memory.pipe(f"/splits-test/{name}", json.dumps({"text": name}).encode())
     url = "memory://splits-test"
-    assert load_rows(url, roots=[]) == [{"text": "train.jsonl"}]
-    assert load_rows(url, roots=[], split="validation") == [{"text": "validation.jsonl"}]
-    (file,) = plan_stream(url, roots=[]).files
+    assert Source(url, []).load() == [{"text": "train.jsonl"}]
+    assert Source(url, [], "validation").load() == [{"text": "validation.jsonl"}]
+    (file,) = plan_stream(Source(url, [])).files
     assert file.name == "train.jsonl"
-    assert len(plan_stream(f"{url}/*.jsonl", roots=[]).files) == 3
-    (file,) = plan_stream(f"{url}/test.jsonl", roots=[]).files
+    assert len(plan_stream(Source(f"{url}/*.jsonl", [])).files) == 3
+    (file,) = plan_stream(Source(f"{url}/test.jsonl", [])).files
     assert file.name == "test.jsonl"
 
 
 def test_the_preview_shows_the_rows_that_are_trained_on(tmp_path: Path) -> None:
     write(tmp_path / "set", LAYOUTS["files"])
-    found = sample(RowRequest("set", [tmp_path], "train", None, is_streamed=True), count=10, seed=0)
+    found = sample(RowRequest(Source("set", [tmp_path]), None, is_streamed=True), count=10, seed=0)
     assert [one.row for one in found.rows] == [{"text": "train.jsonl"}]
 
 
 def test_a_missing_split_names_those_there_are(tmp_path: Path) -> None:
     write(tmp_path / "set", ["test.jsonl", "validation.jsonl"])
     with pytest.raises(DataError, match="its files are validation, test") as raised:
-        plan_stream("set", roots=[tmp_path])
+        plan_stream(Source("set", [tmp_path]))
     assert "data.train_split" in raised.value.remedy
-    (file,) = plan_stream("set", roots=[tmp_path], split="test").files
+    (file,) = plan_stream(Source("set", [tmp_path], "test")).files
     assert file.name == "test.jsonl"
 
 
@@ -85,8 +84,8 @@ def test_the_splits_of_a_dataset_card_count(tmp_path: Path) -> None:
         "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n"
         "    path: two.jsonl\n  - split: test\n    path: one.jsonl\n---\n# Rows\n"
     )
-    assert load_rows("set", roots=[tmp_path]) == [{"text": "two.jsonl"}]
-    (file,) = plan_stream("set", roots=[tmp_path]).files
+    assert Source("set", [tmp_path]).load() == [{"text": "two.jsonl"}]
+    (file,) = plan_stream(Source("set", [tmp_path])).files
     assert file.name == "two.jsonl"
 
 
@@ -119,9 +118,9 @@ def test_a_large_folder_is_streamed_if_all_of_its_training_files_can_be(
     large(folder / first, '{"text": "x"}\n')
     for name in others:
         (folder / name).write_text('[{"text": "x"}]')
-    assert is_streamed(DataConfig(train="set"), [tmp_path]) == streamed
+    assert DataSources(DataConfig(train="set"), [tmp_path]).is_streamed == streamed
     if streamed and others not in (["b.parquet"], ["b.arrow"]):
-        assert plan_stream("set", roots=[tmp_path]).parts
+        assert plan_stream(Source("set", [tmp_path])).parts
 
 
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.json", "rows.JSONL"])
@@ -129,10 +128,12 @@ def test_lines_of_json_are_streamed_whatever_their_file_is_called(
     tmp_path: Path, name: str
 ) -> None:
     large(tmp_path / name, '{"text": "x"}\n')
-    assert is_streamed(DataConfig(train=name), [tmp_path])
-    assert plan_stream(name, roots=[tmp_path]).parts
+    assert DataSources(DataConfig(train=name), [tmp_path]).is_streamed
+    assert plan_stream(Source(name, [tmp_path])).parts
     large(tmp_path / name, '[{"text": "x"}]')
-    assert is_streamed(DataConfig(train=name), [tmp_path]) == (not name.endswith(".json"))
+    assert DataSources(DataConfig(train=name), [tmp_path]).is_streamed == (
+        not name.endswith(".json")
+    )
 
 
 def large(path: Path, begin: str) -> None:

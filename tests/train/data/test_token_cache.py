@@ -21,6 +21,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data import answer_spans, examples
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example, Tokenised
+from llmops_kernel.train.data.sources import DataSources, Source
 from llmops_kernel.train.data.token_cache import KeyOf, TokenCache, code_files, fingerprint
 from llmops_kernel.train.hooks import Hooks
 from tests.train.conftest import rows
@@ -51,7 +52,11 @@ def load(workspace: Path, tmp_path: Path, make_config: Callable[..., Any], token
         )
         config = make_config(data={"train": "train.jsonl", **data})
         return load_dataset(
-            config, tokenizer=seen or tokenizer, hooks=hooks or Hooks(), context=context
+            config,
+            DataSources(config.data, context.roots),
+            tokenizer=seen or tokenizer,
+            hooks=hooks or Hooks(),
+            context=context,
         )
 
     write(workspace / "train.jsonl")
@@ -268,7 +273,7 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(workspace: Path, tokeni
     path = workspace / "train.jsonl"
     write(path)
     data = DataConfig(train="train.jsonl")
-    keys = KeyOf("train.jsonl", roots=[workspace], limit=None, data=data, tokenizer=tokenizer)
+    keys = KeyOf(Source("train.jsonl", [workspace]), data=data, tokenizer=tokenizer)
     assert keys.key()
     assert keys.unchanged()
     write(path, MANY + 1)

@@ -15,6 +15,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.metrics.events import OutputEvent, StepEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.context import WorkerContext
+from llmops_kernel.train.data.sources import DataSources
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
@@ -66,7 +67,13 @@ def loss_of_first_batch(model: Any, config: Any, workspace: Path) -> float:
 
     context = WorkerContext(run_id="r", folder=workspace, workspace=workspace)
     tokenizer = AutoTokenizer.from_pretrained(str(prepare("tiny-llama")))
-    rows = load_dataset(config, tokenizer=tokenizer, hooks=Hooks(), context=context).train
+    rows = load_dataset(
+        config,
+        DataSources(config.data, context.roots),
+        tokenizer=tokenizer,
+        hooks=Hooks(),
+        context=context,
+    ).train
     total, count = 0.0, 0
     with torch.no_grad():
         for row in list(rows)[: config.training.global_batch_size]:

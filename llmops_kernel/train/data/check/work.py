@@ -18,7 +18,7 @@ from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
 from llmops_kernel.train.data.preview.work import Inspection, SourceInspector, hooks_of
-from llmops_kernel.train.data.sources import is_hub_id
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
@@ -173,7 +173,7 @@ def _inspected(check: _Check, inspector: SourceInspector, item: _NamedSource) ->
 
 
 def _is_hub_id(check: _Check, source: str) -> bool:
-    return is_hub_id(source, (Path(check.job.workspace),))
+    return Source(source, (Path(check.job.workspace),)).is_hub_id
 
 
 def _hub(check: _Check) -> Iterator[Finding]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from llmops_kernel.train.data.sources import Row
+from llmops_kernel.train.data.sources import Row, Source
 
 Columns = Callable[[Sequence[str]], list[str] | None]
 
@@ -41,9 +40,7 @@ def all_columns(names: Sequence[str]) -> list[str] | None:
 class RowRequest:
     """The rows of a source that a run uses."""
 
-    source: str
-    roots: Sequence[Path]
-    split: str
+    source: Source
     limit: int | None
     is_streamed: bool = False
     """True if the run streams them: they may be several files."""

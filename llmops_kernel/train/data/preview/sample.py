@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.store.files import find
 from llmops_kernel.tables.files import FORMATS
 from llmops_kernel.tables.parts import Part
 from llmops_kernel.tables.reading import read_part
 from llmops_kernel.train.data.preview.row_request import NumberedRow, RowRequest, Sample
-from llmops_kernel.train.data.sources import Row, json_row, load_rows, open_rows, with_nulls
+from llmops_kernel.train.data.sources import Row, json_row, with_nulls
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.reader import LINES, PartRows, place, read, read_first
@@ -51,7 +50,7 @@ def sample_lines(path: Path, request: RowRequest, *, count: int, seed: int) -> S
     if kind not in {"jsonl", "csv", "text"} or (kind == "csv" and _has_long_values(path)):
         return None
     size = path.stat().st_size
-    spread = _spread_lines(path, request.source, size, count=count, chance=random.Random(seed))
+    spread = _spread_lines(path, request.source.name, size, count=count, chance=random.Random(seed))
     lines = [
         line for line in spread if line.offset or kind != "csv"
     ]  # The first one is the header.
@@ -129,12 +128,14 @@ def _json(path: Path, request: RowRequest, line: _Line) -> NumberedRow | None:
         return line.number or place_of(path, line.offset, line_at)
 
     try:
-        row = json_row(line.text, 1, request.source)
+        row = json_row(line.text, 1, request.source.name)
     except DataError as error:
         if request.broken is not None:
             request.broken.append(error.message)
             return None
-        row = json_row(line.text, number(), request.source)  # raises again, with the right number
+        row = json_row(
+            line.text, number(), request.source.name
+        )  # raises again, with the right number
     return NumberedRow(row, line.number, number)
 
 
@@ -152,10 +153,10 @@ def _parse_line(path: Path, kind: str, request: RowRequest, line: _Line) -> Numb
         if isinstance(line_number, int):
             _, wrong = _table_row(path, kind, line, line_number)
         raise DataError(
-            f"{request.source}: {wrong}.",
+            f"{request.source.name}: {wrong}.",
             remedy="correct or delete this row, or set data.on_error=skip",
         )
-    request.broken.append(f"{request.source}: {wrong}.")
+    request.broken.append(f"{request.source.name}: {wrong}.")
     return None
 
 
@@ -293,7 +294,7 @@ _HEAD_BYTES = 128 << 10
 
 def sample_parts(request: RowRequest, *, count: int) -> Sample:
     """Return about `count` rows. Raises DataError."""
-    plan = plan_stream(request.source, roots=request.roots, split=request.split)
+    plan = plan_stream(request.source)
     used = min(_PARTS, len(plan.parts))
     sampled = [plan.parts[piece * len(plan.parts) // used] for piece in range(used)]
     each = -(-count // used)
@@ -369,7 +370,7 @@ def sample(request: RowRequest, *, count: int, seed: int) -> Sample:
     pieces of it; of a large Parquet file the first rows of some row groups; of other streamed
     rows the first ones of some parts; of anything else the first rows.
     """
-    path = find(request.source, request.roots) if "://" not in request.source else None
+    path = request.source.path
     lines = None
     if path is not None and path.is_file():
         if path.suffix == ".parquet":
@@ -385,20 +386,19 @@ def sample(request: RowRequest, *, count: int, seed: int) -> Sample:
 
 def row_at(request: RowRequest, number: int) -> Row:
     """Return one row of a source by its number, from 1. Raises DataError."""
-    local = find(request.source, request.roots) if "://" not in request.source else None
+    local = request.source.path
     if request.is_streamed and (local is None or local.is_dir()):
         raise DataError(
-            f"Rows of {request.source}, which are streamed, have no numbers.",
+            f"Rows of {request.source.name}, which are streamed, have no numbers.",
             remedy="name one of its files: `llmops data CONFIG data.train=FILE --row N`",
         )
-    every = open_rows(request.source, roots=request.roots, split=request.split, nulls=request.nulls)
-    rows = islice(every, request.limit)
+    rows = islice(request.source.rows(nulls=request.nulls), request.limit)
     last = 0
     for last, row in enumerate(rows, start=1):
         if last == number:
             return row
     raise DataError(
-        f"{request.source} has no row {number:,}: the run uses {last:,}.",
+        f"{request.source.name} has no row {number:,}: the run uses {last:,}.",
         remedy=f"choose a row from 1 to {last:,}" if last else "check the file",
     )
 
@@ -408,14 +408,7 @@ def _is_quick(request: RowRequest) -> bool:
 
 
 def _load(request: RowRequest, limit: int | None) -> list[NumberedRow]:
-    rows = load_rows(
-        request.source,
-        roots=request.roots,
-        split=request.split,
-        limit=limit,
-        broken=request.broken,
-        nulls=request.nulls,
-    )
+    rows = request.source.load(limit, broken=request.broken, nulls=request.nulls)
     return [NumberedRow(row, number) for number, row in enumerate(rows, start=1)]
 
 

@@ -26,7 +26,6 @@ from llmops_kernel.store.preview_job import (
     SourceShare,
 )
 from llmops_kernel.train.data.answer_spans import template_warnings
-from llmops_kernel.train.data.choice import is_streamed
 from llmops_kernel.train.data.mixture.rows import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
     Formatted,
@@ -51,7 +50,7 @@ from llmops_kernel.train.data.preview.row_request import (
     all_columns,
 )
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
-from llmops_kernel.train.data.sources import is_hub_id
+from llmops_kernel.train.data.sources import DataSources, Source
 from llmops_kernel.train.hooks import Hooks, load_hooks
 from llmops_kernel.train.model.tokenizer import load_tokenizer
 
@@ -69,13 +68,13 @@ class Inspection:
 
     def report(self, max_length: int) -> SourceReport:
         """Return its figures."""
-        name = self.request.source
+        name = self.request.source.name
         report = source_report(name, self.read, self.rows, self.measurements, max_length=max_length)
         return report.model_copy(update=self._broken_and_unused(report))
 
     def report_of_rows(self) -> SourceRows:
         """Return what is known without a tokenizer."""
-        report = source_rows(self.request.source, self.read, self.rows)
+        report = source_rows(self.request.source.name, self.read, self.rows)
         return report.model_copy(update=self._broken_and_unused(report))
 
     def _broken_and_unused(self, report: SourceRows) -> dict[str, Any]:
@@ -112,18 +111,19 @@ class SourceInspector:
         return Inspection(reader, rows, measurements, read, request)
 
     def reader(self, data: DataConfig, request: RowRequest) -> RowReader:
-        return RowReader(request.source, data=data, hooks=self._hooks, tokenizer=self._tokenizer)
+        return RowReader(
+            request.source.name, data=data, hooks=self._hooks, tokenizer=self._tokenizer
+        )
 
     def training_rows(self, data: DataConfig) -> RowRequest:
         """Return the rows of a data section with one source of training rows. Raises DataError."""
-        (source,) = data.sources
+        sources = DataSources(data, self._roots)
+        (source,) = sources.train
         unread: set[str] = set()
         return RowRequest(
-            source.path,
-            self._roots,
-            data.train_split,
+            source,
             data.max_rows,
-            is_streamed=is_streamed(data, self._roots),
+            is_streamed=sources.is_streamed,
             broken=[] if data.on_error == "skip" else None,
             columns=_columns(data, self._hooks, unread),
             nulls=self._hooks.format_example is None,
@@ -136,9 +136,7 @@ class SourceInspector:
             raise _no_eval()
         unread: set[str] = set()
         return RowRequest(
-            data.eval,
-            self._roots,
-            data.eval_split,
+            Source(data.eval, self._roots, data.eval_split),
             data.max_eval_rows,
             columns=_columns(data, self._hooks, unread),
             nulls=self._hooks.format_example is None,
@@ -286,7 +284,8 @@ def _formatted(
 
 def _all_broken(request: RowRequest) -> DataError:
     return DataError(
-        f"All rows of {request.source} that were read are broken: {(request.broken or ['?'])[0]}",
+        f"All rows of {request.source.name} that were read are broken:"
+        f" {(request.broken or ['?'])[0]}",
         remedy="check data.format, data.columns and the file",
     )
 
@@ -318,16 +317,14 @@ def hooks_of(config: TrainingConfig, workspace: Path) -> Hooks:
 
 def _on_hub(config: TrainingConfig, model: str, workspace: Path) -> list[str]:
     """Return the names that are not on this machine; also data sets in the hub's cache."""
-    names = [source.path for source in config.data.sources]
-    names += [] if config.data.eval is None else [config.data.eval]
-    remote = [name for name in names if is_hub_id(name, (workspace,))]
+    remote = [source.name for source in DataSources(config.data, (workspace,)).on_hub]
     return remote if Path(model).is_dir() else [model, *remote]
 
 
 def _named(row: ShownRow, source: Inspection) -> ShownRow:
     """Return a row of one of several sources with the name of its source."""
     number = "" if row.number is None else f", row {row.number:,}"
-    return row.model_copy(update={"number": None, "where": f"{source.request.source}{number}"})
+    return row.model_copy(update={"number": None, "where": f"{source.request.source.name}{number}"})
 
 
 def _several() -> DataError:

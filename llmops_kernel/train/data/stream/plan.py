@@ -16,7 +16,7 @@ from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.tables.files import TableFile, open_url
 from llmops_kernel.tables.formats import arrow
 from llmops_kernel.tables.parts import unreadable
-from llmops_kernel.train.data.splits import split_files
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.reader import LINES, can_stream, read
 
@@ -53,26 +53,23 @@ class StreamPlan:
 
 
 def plan_stream(
-    source: str,
+    source: Source,
     *,
-    roots: Sequence[Path],
-    split: str = "train",
     cache: Path | None = None,
     counted: bool = False,
     division: int = DIVISION,
 ) -> StreamPlan:
     """Return the parts of a source. Reads the footers of Parquet files, and nothing of texts.
 
-    `split`: of a folder whose files are named after splits. `counted`: also count the lines of
-    texts of a few MiB, so that each of their rows can be dealt. `division`: of the checkpoint that
-    a run resumes from. Raises DataError.
+    `counted`: also count the lines of texts of a few MiB, so that each of their rows can be dealt.
+    `division`: of the checkpoint that a run resumes from. Raises DataError.
     """
-    files = tuple(split_files(source, split, roots=roots))
+    files = tuple(source.files)
     for file in files:
         if not can_stream(file):
             kind = f"a {file.format} file" if file.format != "arrow" else "an Arrow file at a URL"
             raise DataError(
-                f"{file.name} of {source} is {kind}, which is not streamed.",
+                f"{file.name} of {source.name} is {kind}, which is not streamed.",
                 remedy="write it as Parquet, or set data.streaming=false",
             )
     versions = [[file.name, file.format, file.version] for file in files]
@@ -86,8 +83,8 @@ def plan_stream(
     if counted and sum(file.size_bytes for file in files) <= _COUNTED_BYTES:
         parts = tuple(_counted(files, parts))
     if not parts:
-        raise DataError(f"{source} has no rows.", remedy="check data.train in the config")
-    return StreamPlan(source, files, parts, mark, division)
+        raise DataError(f"{source.name} has no rows.", remedy="check data.train in the config")
+    return StreamPlan(source.name, files, parts, mark, division)
 
 
 def _counted(files: Sequence[TableFile], parts: Sequence[StreamPart]) -> Iterator[StreamPart]:

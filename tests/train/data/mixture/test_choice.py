@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.choice import LARGE_BYTES, is_streamed
+from llmops_kernel.train.data.sources import LARGE_BYTES, DataSources
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def test_sources_are_streamed_together(
     folder: Path, train: Any, more: dict[str, Any], expected: bool
 ) -> None:
     data = DataConfig.model_validate({"train": train, **more})
-    assert is_streamed(data, [folder]) is expected
+    assert DataSources(data, [folder]).is_streamed is expected
 
 
 def test_a_source_that_cannot_be_streamed_is_named(folder: Path) -> None:
     data = DataConfig.model_validate({"train": ["half.jsonl", "owner/name"], "streaming": True})
     with pytest.raises(DataError, match="'owner/name' is not a file or folder"):
-        is_streamed(data, [folder])
+        _ = DataSources(data, [folder]).is_streamed

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
@@ -29,7 +30,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> list[StreamPlan]:
     write_parquet(folder / "b.parquet", rows(SIZES[1]), group=11)
     write_jsonl(folder / "c.jsonl", rows(SIZES[2]))
     return [
-        plan_stream(name, roots=[folder], counted=name == "c.jsonl")
+        plan_stream(Source(name, [folder]), counted=name == "c.jsonl")
         for name in ("a.jsonl", "b.parquet", "c.jsonl")
     ]
 
@@ -158,7 +159,7 @@ def test_one_source_is_read_as_ever(plans: list[StreamPlan]) -> None:
 def test_a_worker_without_rows_is_an_error_not_an_endless_loop(tmp_path: Path) -> None:
     for name in "ab":
         write_jsonl(tmp_path / f"{name}.jsonl", rows(1))
-    few = [plan_stream(f"{name}.jsonl", roots=[tmp_path], counted=True) for name in "ab"]
+    few = [plan_stream(Source(f"{name}.jsonl", [tmp_path]), counted=True) for name in "ab"]
     empty = [way for way in (mix(few, rank, 3) for rank in range(3)) if not has_rows(way)]
     assert empty
     with pytest.raises(DataError, match=r"a\.jsonl, b\.jsonl has too few rows"):

@@ -12,6 +12,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.preview.work import Preview
+from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import row_head
@@ -38,7 +39,13 @@ def test_an_epoch_is_that_of_the_run(
 ) -> None:
     config = make_config(data={"train": TRAIN, "packing": packing, "max_length": 256})
     context = WorkerContext(run_id="test", folder=tmp_path / "run", workspace=folder)
-    run = load_dataset(config, tokenizer=tokenizer, hooks=Hooks(), context=context)
+    run = load_dataset(
+        config,
+        DataSources(config.data, context.roots),
+        tokenizer=tokenizer,
+        hooks=Hooks(),
+        context=context,
+    )
     found = looked_at(config, folder)
     assert found.epoch.sequences == len(run.train)
     assert not found.epoch.is_estimate

@@ -19,6 +19,7 @@ from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example
 from llmops_kernel.train.data.identity import identity
 from llmops_kernel.train.data.mixture.rows import MixedRows, draws
+from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.trainer import EpochOfMixture
 from tests.train.data.stream.files import rows, write_jsonl
@@ -127,7 +128,13 @@ def load(workspace: Path, tmp_path: Path, make_config: Any, tokenizer: Any) -> L
             run_id="test", folder=tmp_path / "run", workspace=workspace, cache=tmp_path / "cache"
         )
         config = make_config(data={"train": train, **data})
-        return load_dataset(config, tokenizer=tokenizer, hooks=Hooks(), context=context)
+        return load_dataset(
+            config,
+            DataSources(config.data, context.roots),
+            tokenizer=tokenizer,
+            hooks=Hooks(),
+            context=context,
+        )
 
     return load
 

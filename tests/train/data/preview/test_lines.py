@@ -10,6 +10,7 @@ import pytest
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.preview.row_request import RowRequest, Sample
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, line_at, place_of, sample
+from llmops_kernel.train.data.sources import Source
 
 COUNT = 9000
 BODY = "x" * 2000
@@ -22,7 +23,7 @@ def write(path: Path, rows: list[str]) -> Path:
 
 
 def read(path: Path, count: int = 300, broken: list[str] | None = None) -> Sample:
-    wanted = RowRequest(path.name, (path.parent,), "train", None, broken=broken)
+    wanted = RowRequest(Source(path.name, (path.parent,)), None, broken=broken)
     return sample(wanted, count=count, seed=1)
 
 

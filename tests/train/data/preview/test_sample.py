@@ -12,13 +12,14 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.preview.look import RowReader, spread
 from llmops_kernel.train.data.preview.row_request import RowRequest
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, row_at, sample
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.hooks import Hooks
 
 BODY = "x" * 2000
 
 
 def wanted(folder: Path, name: str, limit: int | None = None) -> RowRequest:
-    return RowRequest(name, (folder,), "train", limit)
+    return RowRequest(Source(name, (folder,)), limit)
 
 
 def write(path: Path, count: int, body: str = BODY) -> None:
@@ -90,8 +91,8 @@ def test_a_broken_row_of_a_large_file_is_named_by_its_number(tmp_path: Path, lin
 
 
 def read_all(source: RowRequest) -> None:
-    data = DataConfig(train=source.source)
-    reader = RowReader(source.source, data=data, hooks=Hooks(), tokenizer=None)
+    data = DataConfig(train=source.source.name)
+    reader = RowReader(source.source.name, data=data, hooks=Hooks(), tokenizer=None)
     for one in sample(source, count=400, seed=1).rows:
         reader.format(one)
 
@@ -127,10 +128,10 @@ def test_of_a_small_parquet_file_all_rows_are_read(tmp_path: Path) -> None:
 def test_of_a_url_the_first_rows_are_read(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 30, "short")
     url = f"file://{tmp_path / 'a.jsonl'}"
-    found = sample(RowRequest(url, (), "train", None), count=10, seed=1)
+    found = sample(RowRequest(Source(url, ()), None), count=10, seed=1)
     assert (found.total, found.where) == (None, "the first rows")
     assert [one.number for one in found.rows] == list(range(1, 11))
-    whole = sample(RowRequest(url, (), "train", None), count=30, seed=1)
+    whole = sample(RowRequest(Source(url, ()), None), count=30, seed=1)
     assert (whole.total, len(whole.rows), whole.where) == (30, 30, "")
 
 
@@ -161,13 +162,13 @@ def test_of_a_wide_parquet_file_only_the_columns_of_a_row_are_read(tmp_path: Pat
         pa.table({"text": [f"{n} x" for n in numbers], "other": list(numbers)}),
         tmp_path / "a.parquet",
     )
-    few = RowRequest("a.parquet", (tmp_path,), "train", None, columns=lambda _: ["text"])
+    few = RowRequest(Source("a.parquet", (tmp_path,)), None, columns=lambda _: ["text"])
     assert sample(few, count=3, seed=1).rows[2].row == {"text": "2 x"}
     (tmp_path / "many").mkdir()
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / "many" / name).write_bytes((tmp_path / "a.parquet").read_bytes())
     several = RowRequest(
-        "many", (tmp_path,), "train", None, is_streamed=True, columns=lambda _: ["text"]
+        Source("many", (tmp_path,)), None, is_streamed=True, columns=lambda _: ["text"]
     )
     found = sample(several, count=4, seed=1)
     assert (found.total, found.is_estimate) == (120_000, False)

@@ -13,7 +13,7 @@ from llmops_kernel.errors import ConfigError, DataError, HookError
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob
 from llmops_kernel.train.data.examples import tokenise
 from llmops_kernel.train.data.preview.work import Preview
-from llmops_kernel.train.data.sources import load_rows
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.hooks import Hooks
 
 Make = Callable[..., Any]
@@ -41,7 +41,7 @@ def test_the_tokens_are_those_that_the_workers_train_on(
 ) -> None:
     config = make_config(data={"max_length": 30})
     found = looked_at(config, workspace, num_shown=64)
-    rows = load_rows("train.jsonl", roots=(workspace,))
+    rows = Source("train.jsonl", (workspace,)).load()
     done = tokenise(rows, tokenizer=tokenizer, data=config.data, hooks=Hooks())
     assert 0 < done.num_cut < len(rows)
     assert len(found.rows) == len(done.examples) == 64

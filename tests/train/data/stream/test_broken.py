@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError, HookError, LLMOpsError
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.hooks import Hooks
@@ -28,7 +29,7 @@ def checked(make_config: Make, tmp_path: Path) -> Callable[..., list[LLMOpsError
         """Return what the workers raise, each without the others."""
         train = sources[0] if len(sources) == 1 else list(sources)
         config = make_config(data={"train": train, "on_error": "check"})
-        plans = [plan_stream(source, roots=[tmp_path]) for source in sources]
+        plans = [plan_stream(Source(source, [tmp_path])) for source in sources]
         found = []
         for rank in range(world):
             try:

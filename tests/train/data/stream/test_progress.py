@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import Example
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.dataset import StreamedRows
 from llmops_kernel.train.data.stream.open import open_stream
 from llmops_kernel.train.data.stream.plan import plan_stream
@@ -33,13 +34,19 @@ def test_an_argument_that_a_stream_cannot_follow_is_refused(
     config = make_config(data={"train": "data.jsonl"}, **settings)
     context = WorkerContext(run_id="test", folder=tmp_path, workspace=tmp_path)
     with pytest.raises(ConfigError, match="ignore_data_skip does not work with streamed") as raised:
-        open_stream(config, tokenizer=None, hooks=Hooks(), context=context)
+        open_stream(
+            config,
+            [Source("data.jsonl", [tmp_path])],
+            tokenizer=None,
+            hooks=Hooks(),
+            context=context,
+        )
     assert "data.streaming=false" in raised.value.remedy
 
 
 def progress(tmp_path: Path, *, ends_with_rows: bool) -> StreamProgress:
     write_jsonl(tmp_path / "data.jsonl", rows(20))
-    walk = Walk(plan_stream("data.jsonl", roots=[tmp_path]), 0, 1, seed=1, num_epochs=1)
+    walk = Walk(plan_stream(Source("data.jsonl", [tmp_path])), 0, 1, seed=1, num_epochs=1)
     streamed = StreamedRows(
         walk, [lambda row, label: ([Example([1], [1, 1])], False)], micro_batch_size=2, ahead=4
     )

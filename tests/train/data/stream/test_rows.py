@@ -12,6 +12,7 @@ import pytest
 
 from llmops_kernel.errors import DataError, HookError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.dataset import StreamedRows
 from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
@@ -39,7 +40,7 @@ def streamed(tmp_path: Path) -> Any:
     def make(source: str, *, rank: int = 0, world: int = 1, **more: Any) -> StreamedRows:
         names = {"num_epochs", "shuffle"}
         walk = Walk(
-            plan_stream(source, roots=[tmp_path]),
+            plan_stream(Source(source, [tmp_path])),
             rank,
             world,
             seed=5,

@@ -11,6 +11,7 @@ import pytest
 
 from llmops_kernel.tables.files import TableFile
 from llmops_kernel.train.data.identity import FILE, division_of
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.order import order, windows
 from llmops_kernel.train.data.stream.plan import DIVISION, parts_of, plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
@@ -48,7 +49,7 @@ def written(path: Path) -> int:
 
 def test_the_rows_that_are_read_are_mixed_and_each_is_read_once(tmp_path: Path) -> None:
     size = written(tmp_path / "rows.jsonl")
-    plan = plan_stream("rows.jsonl", roots=[tmp_path])
+    plan = plan_stream(Source("rows.jsonl", [tmp_path]))
     # As many parts to a window as in a large file: 64.
     window_bytes = 64 * plan.parts[0].num_bytes
     assert size / window_bytes == pytest.approx(4, abs=0.5)
@@ -74,6 +75,6 @@ def test_a_checkpoint_keeps_the_division_that_it_was_written_with(
 
 def test_plans_of_unlike_divisions_are_not_taken_for_one_another(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
-    plans = [plan_stream("rows.jsonl", roots=[tmp_path], division=one) for one in (1, 2)]
+    plans = [plan_stream(Source("rows.jsonl", [tmp_path]), division=one) for one in (1, 2)]
     assert plans[0].fingerprint != plans[1].fingerprint
     assert [plan.division for plan in plans] == [1, 2]

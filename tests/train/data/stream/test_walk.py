@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
+from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream import plan as planning
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import (
@@ -37,20 +38,20 @@ COUNT = 300
 def plan(request: pytest.FixtureRequest, tmp_path: Path) -> StreamPlan:
     if request.param == "jsonl":
         write_jsonl(tmp_path / "data.jsonl", rows(COUNT), blank_every=7)
-        return plan_stream("data.jsonl", roots=[tmp_path])
+        return plan_stream(Source("data.jsonl", [tmp_path]))
     if request.param == "text":
         write_text(tmp_path / "data.txt", rows(COUNT), blank_every=7)
-        return plan_stream("data.txt", roots=[tmp_path])
+        return plan_stream(Source("data.txt", [tmp_path]))
     if request.param == "arrow":
         save_with_datasets(tmp_path / "data", rows(COUNT), shards=2)
-        return plan_stream("data", roots=[tmp_path])
+        return plan_stream(Source("data", [tmp_path]))
     if request.param == "parquet":
         write_parquet(tmp_path / "data.parquet", rows(COUNT), group=13)
-        return plan_stream("data.parquet", roots=[tmp_path])
+        return plan_stream(Source("data.parquet", [tmp_path]))
     write_jsonl(tmp_path / "data" / "a.jsonl", rows(100))
     write_parquet(tmp_path / "data" / "b.parquet", rows(120, 100), group=50)
     write_jsonl(tmp_path / "data" / "sub" / "c.jsonl", rows(80, 220), blank_every=3)
-    return plan_stream("data", roots=[tmp_path])
+    return plan_stream(Source("data", [tmp_path]))
 
 
 def numbers(walk: Walk, start: int = 0, count: int | None = None) -> list[int]:
@@ -116,7 +117,7 @@ def test_without_an_end_the_epochs_follow_each_other(plan: StreamPlan) -> None:
 
 def test_a_worker_without_rows_is_an_error_not_an_endless_loop(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "one.jsonl", rows(1))
-    plan = plan_stream("one.jsonl", roots=[tmp_path])
+    plan = plan_stream(Source("one.jsonl", [tmp_path]))
     first, second = walks(plan, 2)
     empty = second if numbers_or_none(first) else first
     with pytest.raises(DataError, match=r"worker [01] has none") as caught:
@@ -142,7 +143,7 @@ def test_lines_belong_to_the_byte_range_they_begin_in(
     (folder / "data.jsonl").write_text(text)
     if not text:
         return
-    files = plan_stream("data.jsonl", roots=[folder]).files
+    files = plan_stream(Source("data.jsonl", [folder])).files
     parts = [
         StreamPart(n, 0, offset, min(part, len(text) - offset))
         for n, offset in enumerate(range(0, len(text), part))
@@ -165,7 +166,7 @@ def test_files_that_cannot_be_divided_are_refused(tmp_path: Path) -> None:
     url = "memory://divided/data.arrow"
     for source, what in (("data.csv", "a csv file"), (url, "an Arrow file at a URL")):
         with pytest.raises(DataError, match=f"is {what}, which is not streamed") as caught:
-            plan_stream(source, roots=[tmp_path])
+            plan_stream(Source(source, [tmp_path]))
         assert "Parquet" in caught.value.remedy
 
 
@@ -174,36 +175,36 @@ def test_a_folder_saved_by_datasets_has_the_splits_that_it_was_saved_with(tmp_pa
         save_with_datasets(tmp_path / "saved" / split, rows(9), shards=1)
         (tmp_path / "saved" / "dataset_dict.json").touch()
         with pytest.raises(DataError, match="split") as caught:
-            plan_stream("saved", roots=[tmp_path])
+            plan_stream(Source("saved", [tmp_path]))
         assert split in caught.value.remedy or split in caught.value.message
-    plan = plan_stream("saved", roots=[tmp_path], split="other")
+    plan = plan_stream(Source("saved", [tmp_path], "other"))
     assert [file.name.partition("/")[0] for file in plan.files] == ["other"]
 
 
 def test_a_plan_reads_nothing_of_jsonl_and_knows_a_changed_file(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "data.jsonl", rows(COUNT))
-    before = plan_stream("data.jsonl", roots=[tmp_path])
-    assert before == plan_stream("data.jsonl", roots=[tmp_path])
+    before = plan_stream(Source("data.jsonl", [tmp_path]))
+    assert before == plan_stream(Source("data.jsonl", [tmp_path]))
     assert sum(part.num_bytes for part in before.parts) == path.stat().st_size
     write_jsonl(path, rows(COUNT + 1))
-    assert plan_stream("data.jsonl", roots=[tmp_path]).fingerprint != before.fingerprint
+    assert plan_stream(Source("data.jsonl", [tmp_path])).fingerprint != before.fingerprint
 
 
 def test_the_footers_of_parquet_are_kept_for_the_next_run(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "data.parquet", rows(COUNT), group=13)
     cache = tmp_path / "cache"
-    before = plan_stream("data.parquet", roots=[tmp_path], cache=cache)
+    before = plan_stream(Source("data.parquet", [tmp_path]), cache=cache)
     stamp = path.stat()
     path.write_bytes(b"x" * stamp.st_size)  # What is there now is not looked at.
     import os
 
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    assert plan_stream("data.parquet", roots=[tmp_path], cache=cache) == before
+    assert plan_stream(Source("data.parquet", [tmp_path]), cache=cache) == before
 
 
 def test_rows_are_estimated_from_parts_all_over_the_data(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "data.jsonl", rows(5000))
-    plan = plan_stream("data.jsonl", roots=[tmp_path])
+    plan = plan_stream(Source("data.jsonl", [tmp_path]))
     assert len(plan.parts) > 100
     counts: dict[int, int] = {}
     found, is_exact = estimated_rows(plan, counts)
