@@ -36,7 +36,6 @@ from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.evaluation.evaluate import Evaluator
 from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
-from llmops_kernel.train.measure.attention_kernel import kernels
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
@@ -48,10 +47,9 @@ from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenize
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance.choose import Grouping, choose, resolve_dtype
-from llmops_kernel.train.performance.in_force import attention_names
 from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer
-from llmops_kernel.train.verify import optimizer_state_words, verify
+from llmops_kernel.train.verify import attention_names, kernels, optimizer_state_words, verify
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import torch
 from llmops_kernel.metrics.model_work import EAGER, Computed, Kernel, Kernels
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.examples import IGNORED, Example, pack
-from llmops_kernel.train.measure.attention_kernel import kernels
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
+from llmops_kernel.train.verify import kernels
 from tests.train.measure.families import build, with_lora
 
 CPU = torch.device("cpu")

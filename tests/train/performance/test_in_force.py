@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from llmops_kernel.train.measure.attention_kernel import describe_kernels
 from llmops_kernel.train.parallelism import zero
-from llmops_kernel.train.performance.in_force import describe_speed, speed_problems
-from llmops_kernel.train.verify import optimizer_state_words
+from llmops_kernel.train.verify import (
+    describe_kernels,
+    describe_speed,
+    optimizer_state_words,
+    speed_problems,
+)
 from tests.train.measure.families import build
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ import transformers
 
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.metrics.events import StartEvent
-from llmops_kernel.train.performance.in_force import mixing_problem
+from llmops_kernel.train.verify import mixing_problem
 from tests.train.measure.families import FAMILIES, SIZES, build, from_config
 from tests.train.test_loop import of, run
 
