@@ -135,17 +135,17 @@ class TrainingSession:
     def load_data(self) -> None:
         """Find the model, and load its tokenizer and the rows."""
         self.origin = self._find_origin()
-        self.sources = DataSources(self.config.data, self.context.roots)
+        sources = DataSources(self.config.data, self.context.roots)
         files, config = self.origin.tokenizer, self.origin.config
         self.tokenizer_cache = KeptTokenizer.of(files, config, self.context)
-        tokenizer = self._fetch_from_hub()
+        tokenizer = self._fetch_from_hub(sources)
         with self.context.phase("data") as details:
             self.tokenizer = tokenizer or self.tokenizer_cache.tokenizer(
                 files, config, details.append
             )
             self.data = load_dataset(
                 self.config,
-                self.sources,
+                sources,
                 hooks=self.hooks,
                 context=self.context,
                 tokenizer=self.tokenizer,
@@ -160,17 +160,17 @@ class TrainingSession:
             return Origin(source, config)
         return origin(source, config, roots=roots, cache=cache)
 
-    def _fetch_from_hub(self) -> Any:
+    def _fetch_from_hub(self, sources: DataSources) -> Any:
         """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
 
         Return the tokenizer; None if the model is on disk.
         """
         files, config = self.origin.tokenizer, self.origin.config
         is_local = Path(files).is_dir()
-        if is_local and not self.sources.on_hub:
+        if is_local and not sources.on_hub:
             return None
         with self.context.phase("hub") as details:
-            for source in self.sources.on_hub:
+            for source in sources.on_hub:
                 source.fetch()
             if is_local:
                 return None
