@@ -97,13 +97,7 @@ def open_stream(
         cache=cache,
     )
     check_rows(
-        config,
-        plans,
-        hooks,
-        rank=mix.rank,
-        world=mix.world,
-        cache=cache,
-        tokenizer=tokenizer,
+        config, plans, hooks, rank=mix.rank, world=mix.world, cache=cache, tokenizer=tokenizer
     )
     # A wrong format is found here, at the first broken row, before the model is loaded.
     sample = rows.sample(_SAMPLED_ROWS)
