@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal
 
@@ -27,8 +27,10 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """All runs of one kind."""
+    """All runs of one kind; seconds, to a thousandth."""
 
+    median_s: float | None
+    """Median of the runs; None without one."""
     runs_s: tuple[float, ...]
     """Seconds from submit to first step, in the order of the runs."""
     phases: Mapping[str, float]
@@ -38,22 +40,13 @@ class Side:
     def of(cls, runs: list[Measured]) -> Side:
         """Return the medians; a phase that a run did not have took it no time."""
         names = in_order(name for run in runs for name in run.phases)
+        medians = {name: median([run.phases.get(name, 0.0) for run in runs]) for name in names}
+        runs_s = [run.first_step_s for run in runs]
         return cls(
-            runs_s=tuple(run.first_step_s for run in runs),
-            phases={name: median([run.phases.get(name, 0.0) for run in runs]) for name in names},
+            median_s=round(median(runs_s), 3) if runs_s else None,
+            runs_s=tuple(round(run_s, 3) for run_s in runs_s),
+            phases={name: round(phase_s, 3) for name, phase_s in medians.items()},
         )
-
-    @property
-    def median_s(self) -> float | None:
-        """Return the median; None without a run."""
-        return median(self.runs_s) if self.runs_s else None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "median_s": _rounded(self.median_s),
-            "runs_s": [round(s, 3) for s in self.runs_s],
-            "phases": {name: round(phase_s, 3) for name, phase_s in self.phases.items()},
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,27 +55,21 @@ class LoopFigures:
 
     warm: Side
     cold: Side
+    ratio: float | None
+    """Cold median / warm median, to a thousandth; None unless both are known."""
 
     @classmethod
-    def of(cls, measured: Iterable[Measured]) -> LoopFigures:
-        runs = list(measured)
-        warm, cold = ([run for run in runs if run.kind == kind] for kind in ("warm", "cold"))
-        return cls(warm=Side.of(warm), cold=Side.of(cold))
-
-    @property
-    def ratio(self) -> float | None:
-        """Return cold median / warm median; None unless both are known."""
-        if not self.warm.median_s or self.cold.median_s is None:
-            return None
-        return self.cold.median_s / self.warm.median_s
+    def of(cls, runs: Sequence[Measured]) -> LoopFigures:
+        warm, cold = (
+            Side.of([run for run in runs if run.kind == kind]) for kind in ("warm", "cold")
+        )
+        ratio = None
+        if warm.median_s and cold.median_s is not None:
+            ratio = round(cold.median_s / warm.median_s, 3)
+        return cls(warm=warm, cold=cold, ratio=ratio)
 
     def as_dict(self) -> dict[str, Any]:
-        sides = {"warm": self.warm.as_dict(), "cold": self.cold.as_dict()}
-        return {**sides, "ratio": _rounded(self.ratio)}
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 3)
+        return asdict(self)
 
 
 def in_order(phases: Iterable[str]) -> list[str]:

@@ -39,7 +39,7 @@ COLD = [measured("cold", driver=d, imports=10.0) for d in (4.0, 2.0)]
 def test_medians_and_their_ratio(runs, warm_s, cold_s, ratio) -> None:
     figures = LoopFigures.of(runs)
     assert (figures.warm.median_s, figures.cold.median_s) == (warm_s, cold_s)
-    assert figures.ratio == (None if ratio is None else pytest.approx(ratio))
+    assert figures.ratio == (None if ratio is None else pytest.approx(ratio, abs=5e-4))
 
 
 def test_a_phase_that_some_runs_lack_took_them_no_time() -> None:
@@ -63,7 +63,8 @@ def test_the_json_has_exactly_these_keys() -> None:
         "ratio": 4.333,
     }
     nothing = {"median_s": None, "runs_s": [], "phases": {}}
-    assert LoopFigures.of([]).as_dict() == {"warm": nothing, "cold": nothing, "ratio": None}
+    empty = json.loads(json.dumps(LoopFigures.of([]).as_dict()))
+    assert empty == {"warm": nothing, "cold": nothing, "ratio": None}
 
 
 def journal() -> list:
