@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.train.strategy_pairs import Pairs
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+PEAK_TFLOPS = "10"
+"""More than a CPU reaches with the tiny model."""
 
 
 def rows(count: int) -> list[dict[str, str]]:
@@ -46,15 +48,24 @@ def pairs() -> Iterator[Pairs]:
         yield pairs
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "workspace"
+@pytest.fixture(autouse=True)
+def stated_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State the peak: to measure it takes as long as many of these trainings."""
+    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", PEAK_TFLOPS)
+
+
+def write_rows(folder: Path) -> Path:
     folder.mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(64)))
     return folder
 
 
 @pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
 def make_config() -> Callable[..., Any]:
     """A small training config; keyword arguments replace or extend sections."""
     from llmops_kernel.config.models.train import TrainingConfig

@@ -15,6 +15,7 @@ from typing import Any
 
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail
+from tests.train.conftest import PEAK_TFLOPS
 
 
 def free_port() -> int:
@@ -87,6 +88,7 @@ def open_pairs() -> Iterator[Pairs]:
         "LOCAL_WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
+        "LLMOPS_PEAK_TFLOPS": PEAK_TFLOPS,
         **compiled_ops(),
     }
     process = subprocess.Popen(

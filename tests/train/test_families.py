@@ -44,9 +44,7 @@ def test_a_family_trains_full_and_with_lora(
     make_config: Callable[..., Any],
     workspace: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")  # Measuring it takes longer than the step.
     folder, before = family
     sections: dict[str, Any] = {
         "model": {"id": str(folder)},

@@ -23,6 +23,12 @@ from llmops_kernel.train.measure.device import PeakFile, Sample, best_rate, take
 TRUE_PEAK = 45e9
 
 
+@pytest.fixture(autouse=True)
+def stated_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State none: these tests measure it."""
+    monkeypatch.delenv(device.PEAK_ENV_VAR, raising=False)
+
+
 class Machine:
     """A simulated CPU: products take their time by its clock, more of it while it is busy.
 

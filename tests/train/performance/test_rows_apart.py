@@ -80,11 +80,9 @@ def test_joined_rows_that_would_see_each_other_are_refused_before_the_first_step
     falcon: Path,
     workspace: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     sections: dict[str, Any],
     name: str,
 ) -> None:
-    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")
     with pytest.raises(ConfigError, match=f"{name}=true does not work with Falcon") as raised:
         run(make_config(model=str(falcon), **sections), tmp_path / "refused", workspace)
     assert f"set {name}=false" in raised.value.remedy

@@ -101,7 +101,6 @@ def test_a_training_that_is_longer_than_estimated_has_the_right_rates(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")
     monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
     count = write_uneven(workspace / "uneven.jsonl")
     config = make_config(
