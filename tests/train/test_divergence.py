@@ -15,6 +15,7 @@ from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import MAX_SKIPPED_IN_A_ROW, DivergenceGuard
 from tests.train.nan_hooks import write_nan_hooks
+from tests.train.test_loop import of, run
 
 NAN, INF = math.nan, math.inf
 Config = Callable[..., Any]
@@ -145,21 +146,12 @@ def build_model(config):
 
 def train(config: Any, folder: Path, workspace: Path) -> tuple[list[AnyEvent], str]:
     """Train in this process; return the journal and the message of a DivergedError."""
-    from llmops_kernel.train import loop
-
-    journal = JournalWriter([folder / "journal"], stream="1-worker-1", attempt=1)
-    context = WorkerContext(run_id="r1", folder=folder, workspace=workspace, journal=journal)
     message = ""
     try:
-        loop.train(config, context)
+        run(config, folder, workspace)
     except DivergedError as error:
         message = error.message
-    journal.close()
     return FolderTail(folder / "journal").read(), message
-
-
-def of(events: list[AnyEvent], kind: str) -> list[Any]:
-    return [event for event in events if event.kind == kind]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -12,10 +13,10 @@ import pytest
 import torch
 
 from llmops_kernel.errors import ModelError
-from llmops_kernel.metrics.events import OutputEvent, StepEvent
-from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.sources import DataSources
+from tests.train.conftest import write_rows
+from tests.train.test_loop import losses, of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
@@ -29,32 +30,18 @@ METHODS: dict[str, dict[str, Any]] = {
 FAST = {"learning_rate": 0.02, "lr_scheduler_type": "constant"}
 
 
-def run(config: Any, folder: Path, workspace: Path, **more: Any) -> list[Any]:
-    from llmops_kernel.train.loop import train
+@pytest.fixture(scope="module")
+def adapter(make_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Train an adapter of each method once; return the folder of the result."""
 
-    journal = JournalWriter([folder / "journal"], stream="1-worker-1", attempt=1)
-    train(
-        config,
-        WorkerContext(run_id="r", folder=folder, workspace=workspace, journal=journal, **more),
-    )
-    journal.close()
-    return FolderTail(folder / "journal").read()
-
-
-def losses(events: list[Any]) -> list[float]:
-    return [one.loss or 0.0 for one in events if isinstance(one, StepEvent)]
-
-
-@pytest.fixture
-def adapter(make_config: Config, workspace: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Train an adapter; return the folder of the result."""
-
-    def made(method: str) -> Path:
+    @functools.cache
+    def train(method: str) -> Path:
+        folder = tmp_path_factory.mktemp("first")
         config = make_config(method=METHODS[method], optimizer=FAST)
-        run(config, tmp_path / "first", workspace)
-        return tmp_path / "first" / "output"
+        run(config, folder, write_rows(folder / "workspace"))
+        return folder / "output"
 
-    return made
+    return train
 
 
 def loss_of_first_batch(model: Any, config: Any, workspace: Path) -> float:
@@ -111,8 +98,8 @@ def test_the_first_loss_is_that_of_base_and_adapter(
     bare = loss_of_first_batch(base, config, workspace)
     expected = loss_of_first_batch(PeftModel.from_pretrained(base, folder), config, workspace)
     assert abs(expected - bare) > 0.2
-    assert losses(events)[0] == pytest.approx(expected, abs=1e-4)
-    (output,) = (one for one in events if isinstance(one, OutputEvent))
+    assert losses(events)[1] == pytest.approx(expected, abs=1e-4)
+    (output,) = of(events, "output")
     assert (output.what, output.base) == ("adapter", "tiny-llama")
     saved = json.loads((tmp_path / "second" / "output" / "adapter_config.json").read_text())
     assert saved["base_model_name_or_path"] == "tiny-llama"
@@ -133,8 +120,8 @@ def test_a_full_training_begins_with_the_adapter_merged(
     count = base.num_parameters()
     trained = PeftModel.from_pretrained(base, folder)
     expected = loss_of_first_batch(trained, config, workspace)
-    assert losses(events)[0] == pytest.approx(expected, abs=1e-4)
-    start = next(one for one in events if one.kind == "start")
+    assert losses(events)[1] == pytest.approx(expected, abs=1e-4)
+    (start,) = of(events, "start")
     assert start.num_trainable == start.num_params == count
     assert (tmp_path / "second" / "output" / "model.safetensors").exists()
 
@@ -193,16 +180,3 @@ def test_a_base_model_that_is_not_there_is_named(
     config = make_config(model=str(folder), method=METHODS["names"])
     with pytest.raises(ModelError, match="base model llama-of-someone, which is not on this node"):
         run(config, tmp_path / "second", workspace)
-
-
-def test_a_weight_that_is_not_in_the_files_is_no_random_one(
-    tiny_llama: Path, make_config: Config, workspace: Path, tmp_path: Path
-) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = Path(shutil.copytree(tiny_llama, tmp_path / "cut"))
-    weights = load_file(folder / "model.safetensors")
-    weights.pop("model.layers.1.mlp.up_proj.weight")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is not in its files"):
-        run(make_config(model=str(folder)), tmp_path / "run", workspace)
