@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from llmops_kernel.errors import DataError
+from llmops_kernel.store.journal.journal import FolderTail
+from llmops_kernel.store.journal.training_view import TrainingView
 from tests.train.conftest import rows
 from tests.train.test_loop import losses, of, run
 
@@ -103,7 +105,10 @@ def test_what_a_template_refuses_stops_or_is_skipped_as_the_config_says(
     if streaming:
         with pytest.raises(DataError, match=r"2 rows .* row 17 is refused .* half of a character"):
             trained("check")
+        stopped = FolderTail(tmp_path / "check" / "journal").read()
+        assert not [*of(stopped, "start"), *of(stopped, "step")]
     events = trained("skip")
+    assert not streaming or TrainingView(events).skipped_rows == 2
     assert all(loss > 0 for loss in losses(events).values())
     (warning,) = [e for e in of(events, "warning") if "skipped" in e.message]
     assert warning.message.startswith("2 rows of train.jsonl skipped: ")

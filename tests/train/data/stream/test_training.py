@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.train.data.stream.cursors import FILE as CURSORS
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.strategy_pairs import Pairs
-from tests.train.test_loop import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(600)]
 
@@ -123,30 +121,3 @@ def test_steps_are_given_or_come_from_the_rows(
         read = [formatted(data, rank)[: len(steps) * 4] for rank in range(2)]
         numbers = [*read[0], *read[1]]
         assert len(set(numbers)) == len(numbers) == (COUNT if number == 0 else 7 * 8)
-
-
-def test_broken_rows_are_skipped_counted_and_named(
-    make_config: Callable[..., Any], data: Path, tmp_path: Path
-) -> None:
-    lines = [*map(json.dumps, rows(30)), "{", *map(json.dumps, rows(20, 30)), '{"a": 1}']
-    write_jsonl(data / "data" / "a.jsonl", lines)
-    one = {**settings(on_error="skip"), "hooks": {}, "parallelism": {"num_workers": 1}}
-    events = run(make_config(**one), tmp_path / "skip", data)
-    view = TrainingView(events)
-    assert view.skipped_rows == 2
-    (warning,) = [event for event in events if event.kind == "warning"]
-    assert warning.message.startswith("2 rows of data skipped: ")
-    assert "a.jsonl, row 31 is not valid JSON" in warning.message
-    assert "a.jsonl, row 52" in warning.message
-    losses = [event.loss for event in events if isinstance(event, StepEvent)]
-    assert all(loss is not None and 0 < loss < 10 for loss in losses)
-    one["data"]["on_error"] = "stop"
-    with pytest.raises(DataError, match=r"^a\.jsonl, row 31 is not valid JSON"):
-        run(make_config(**one), tmp_path / "stop", data)
-    one["data"]["on_error"] = "check"
-    with pytest.raises(
-        DataError, match=r"^2 rows of data are broken: a\.jsonl, row 31 is .* row 52"
-    ):
-        run(make_config(**one), tmp_path / "check", data)
-    events = FolderTail(tmp_path / "check" / "journal").read()
-    assert not [event for event in events if event.kind in ("start", "step")]
