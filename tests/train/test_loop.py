@@ -60,9 +60,8 @@ def losses(events: Sequence[AnyEvent]) -> dict[int, float]:
 
 
 def test_a_step_says_all_that_is_known_of_it(
-    make_config: Config, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_config: Config, workspace: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")  # A busy machine measures none.
     events = run(make_config(), tmp_path / "run", workspace)
     start, steps = of(events, "start")[0], of(events, "step")
     assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]
@@ -119,14 +118,6 @@ def test_a_peak_that_a_step_exceeds_is_never_shown_as_an_mfu_above_one(
     assert "LLMOPS_PEAK_TFLOPS" in warning.remedy
     last = of(events, "start")[-1]
     assert (last.total_steps, last.peak_flops) == (6, None)
-
-
-def test_tokens_are_those_of_the_data_padding_apart(
-    make_config: Config, workspace: Path, tmp_path: Path
-) -> None:
-    config = make_config(training={"max_steps": None, "num_epochs": 1})
-    events = run(config, tmp_path / "run", workspace)
-    assert sum(step.tokens for step in of(events, "step")) == of(events, "start")[0].num_tokens
 
 
 def test_packing_trains_on_the_same_tokens_in_fewer_steps(
@@ -280,11 +271,10 @@ def test_a_folder_and_url_receive_the_result(
     "sections",
     [
         {"method": "full", "model": {"id": "tiny-llama", "dtype": "bfloat16"}},
-        {"method": "lora", "model": {"id": "tiny-llama", "dtype": "bfloat16"}},
         {"method": "lora", "model": {"id": "tiny-qwen2", "attn_implementation": "eager"}},
         {"method": "lora", "parallelism": {"gradient_checkpointing": True}},
     ],
-    ids=["full-bf16", "lora-bf16", "qwen2-eager", "lora-checkpointing"],
+    ids=["full-bf16", "qwen2-eager", "lora-checkpointing"],
 )
 def test_every_setting_trains_and_counts_the_same_work(
     make_config: Config, workspace: Path, tmp_path: Path, sections: dict[str, Any]
@@ -338,7 +328,7 @@ def test_a_mapped_model_trains_bit_by_bit_as_one_that_was_read(
     config = make_config(method=method)
     runs = [
         run(config, tmp_path / str(number), workspace, cache=tmp_path / "cache", keep_bytes=keep)
-        for number, keep in enumerate([0, 2**30, 2**30, 2**30])
+        for number, keep in enumerate([0, 2**30, 2**30])
     ]
     details = [
         event.detail
@@ -346,7 +336,7 @@ def test_a_mapped_model_trains_bit_by_bit_as_one_that_was_read(
         for event in of(events, "phase")
         if (event.name, event.state) == ("model_load", "end")
     ]
-    assert details == ["", KEPT, MAPPED, MAPPED]
+    assert details == ["", KEPT, MAPPED]
     first, *others = map(losses, runs)
     assert len(first) == 6
     assert all(other == first for other in others)
