@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.notebooks.executed import check_template, run_notebook
+from tests.notebooks.executed import run_notebook
 
 Cells = list[dict[str, Any]]
 NAME = "01-quickstart.ipynb"
@@ -18,10 +18,6 @@ PARAMETERS = {
     "max_length": 512,
     "eval_rows": 2,
 }
-
-
-def test_it_has_a_parameters_cell_and_no_outputs() -> None:
-    check_template(NAME, PARAMETERS)
 
 
 @pytest.fixture(scope="module")
