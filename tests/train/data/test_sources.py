@@ -5,44 +5,70 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.train.data.sources import Source
 
-ROWS = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+ROWS = [{"text": "one"}, {"text": "two, ü"}, {"text": "three"}]
+FILES = [
+    f"rows.{end}" for end in ["jsonl", "ndjson", "json", "csv", "tsv", "txt", "parquet", "arrow"]
+]
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     import datasets
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     lines = "\n".join(json.dumps(row) for row in ROWS)
+    table = pa.Table.from_pylist(ROWS)
     (tmp_path / "rows.jsonl").write_text(lines + "\n\n")
-    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rows.parquet")
+    (tmp_path / "rows.ndjson").write_text(lines)
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS, indent=1))
+    (tmp_path / "rows.csv").write_text('text\none\n"two, ü"\nthree\n')
+    (tmp_path / "rows.tsv").write_text("text\none\ntwo, ü\nthree\n")
+    (tmp_path / "rows.txt").write_text("one\n\ntwo, ü\nthree\n")
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pa.ipc.new_file(str(tmp_path / "rows.arrow"), table.schema) as writer:
+        writer.write_table(table)
     data = datasets.Dataset.from_list(ROWS)
     data.save_to_disk(str(tmp_path / "saved"))
     datasets.DatasetDict({"train": data, "test": data}).save_to_disk(str(tmp_path / "splits"))
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "saved", "splits"])
+@pytest.mark.parametrize("name", [*FILES, "saved", "splits"])
 def test_all_kinds_of_local_source_give_the_same_rows(sources: Path, name: str) -> None:
     assert Source(name, [sources]).load() == ROWS
     assert Source(str(sources / name), []).load() == ROWS
     assert Source(name, [sources]).load(2) == ROWS[:2]
 
 
-def test_a_url_is_read_through_fsspec(sources: Path) -> None:
-    import fsspec
+@pytest.mark.parametrize("name", FILES)
+def test_a_url_is_read_through_fsspec(sources: Path, name: str) -> None:
+    fsspec.filesystem("memory").pipe(f"/bucket/{name}", (sources / name).read_bytes())
+    assert Source(f"memory://bucket/{name}", []).load() == ROWS
+    assert Source(f"memory://bucket/{name}", []).load(1) == ROWS[:1]
 
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/bucket/rows.jsonl", (sources / "rows.jsonl").read_bytes())
-    memory.pipe("/bucket/rows.parquet", (sources / "rows.parquet").read_bytes())
-    assert Source("memory://bucket/rows.jsonl", []).load() == ROWS
-    assert Source("memory://bucket/rows.parquet", []).load() == ROWS
+
+def test_a_pattern_and_a_folder_behind_a_url(tmp_path: Path) -> None:
+    for name in ("1.jsonl", "2.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"text": name}) + "\n")
+        fsspec.filesystem("memory").pipe(f"/several/{name}", (tmp_path / name).read_bytes())
+    both = [{"text": "1.jsonl"}, {"text": "2.jsonl"}]
+    assert Source("*.jsonl", [tmp_path]).load() == both
+    assert Source("memory://several", []).load() == both
+    assert Source("memory://several/*.jsonl", []).load() == both
+
+
+def test_an_empty_value_of_a_csv_is_a_missing_one_but_for_hooks(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("prompt,completion\na,\n")
+    assert Source("rows.csv", [tmp_path]).load() == [{"prompt": "a", "completion": ""}]
+    rows = Source("rows.csv", [tmp_path]).load(nulls=True)
+    assert rows == [{"prompt": "a", "completion": None}]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +104,6 @@ def test_a_missing_split_names_those_there_are(sources: Path) -> None:
 
 
 def test_broken_rows_are_left_out_and_named_where_that_is_wanted(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n{\n\n[2]\n{"a": 3}\n')
     broken: list[str] = []
     assert Source("rows.jsonl", [tmp_path]).load(broken=broken) == [{"a": 1}, {"a": 3}]
