@@ -20,6 +20,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.kept import KEPT, MAPPED, Keeping
 from llmops_kernel.train.model.load import load_model
+from tests.messages import missing
 
 Config = Callable[..., Any]
 Load = Callable[..., tuple[Any, str]]
@@ -124,7 +125,7 @@ def test_changed_weights_are_read_even_if_size_and_time_are_as_before(
     path.write_bytes(content)
     os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
     changed, words = load(method="full")
-    assert words == "read again: its files or libraries have changed; kept again"
+    assert missing(words, "read again", "changed", "kept again") == []
     again, words = load(method="full")
     assert words == MAPPED
     assert same(changed, again)

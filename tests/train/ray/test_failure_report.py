@@ -12,6 +12,7 @@ from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.ray.failures import choose
+from tests.messages import missing
 
 LOST = WorkerHealthCheckFailedError(
     "A worker health check failed.",
@@ -39,10 +40,8 @@ def test_a_killed_worker_is_the_cause_and_its_peers_are_not_shown(
     spec: RunSpec, reported: list[FailureEvent]
 ) -> None:
     (failure,) = choose(reported, KILLED, spec)
-    assert failure.message == (
-        "Worker rank 1 was killed, probably by signal 9 because its node ran out of memory. No"
-        " restart is left (training.max_failures=0)."
-    )
+    named = ("rank 1", "signal 9", "out of memory", "training.max_failures=0")
+    assert missing(failure.message, *named) == []
     assert failure.ranks == (1,)
     assert "training.micro_batch_size=1" in failure.remedy
     assert "training.max_failures=1" in failure.remedy
@@ -59,5 +58,6 @@ def test_lost_peers_alone_are_shown(spec: RunSpec) -> None:
 
 def test_what_ray_train_raised_itself_is_shown_in_one_line(spec: RunSpec) -> None:
     (failure,) = choose([], RuntimeError("first line\nThe controller gave up"), spec)
-    assert failure.message == "Ray Train ended the run: The controller gave up."
+    assert "\n" not in failure.message
+    assert "The controller gave up" in failure.message
     assert "llmops retry" in failure.remedy
