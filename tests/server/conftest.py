@@ -59,6 +59,12 @@ def jp_server_config(provider_types: ProviderTypes, store_type: list[type[RunSto
 
 
 @pytest.fixture
+def writable(jp_server_config: Config) -> None:
+    """Let the proxy pass on requests that change something."""
+    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
+
+
+@pytest.fixture
 def raw(jp_serverapp: Any, http_server: Any, jp_http_port: int, jp_base_url: str) -> Fetch:
     """A request without the token unless it is given; an answer of any status is returned."""
 

@@ -218,7 +218,16 @@ async def test_a_search_without_a_text_is_reported(api: Fetch) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["", "runs=", f"runs={RUN},{RUN}", "runs=" + f"{RUN}," * 100, "runs=%00,..", "runs=a%2fb,c"],
+    [
+        "",
+        "runs=",
+        f"runs={RUN}",
+        f"runs={RUN},x",
+        f"runs={RUN},{RUN}",
+        "runs=" + f"{RUN}," * 100,
+        "runs=%00,..",
+        "runs=a%2fb,c",
+    ],
     ids=lambda text: text[:16],
 )
 async def test_a_comparison_of_nothing_is_reported(api: Fetch, query: str) -> None:

@@ -38,11 +38,6 @@ def denying(jp_server_config: Any) -> type[Lists]:
     return Lists
 
 
-@pytest.fixture
-def writable(jp_server_config: Any) -> None:
-    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
-
-
 def headers_of(row: Row, more: dict[str, str]) -> dict[str, str]:
     """A websocket only opens for a request that asks for one."""
     return {**(UPGRADE if row.path.endswith("/live") else {}), **more}

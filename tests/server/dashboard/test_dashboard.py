@@ -15,11 +15,6 @@ from llmops_kernel.providers.registry import provider_for
 pytestmark = pytest.mark.ray
 
 
-@pytest.fixture
-def writable(jp_server_config: Any) -> None:
-    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
-
-
 async def test_the_dashboard_and_its_parts_come_through(ray_cluster: ClusterInfo, api: Any) -> None:
     token = provider_for("test").connect("test").token
     opened = await api("dashboard-views", method="POST", body='{"cluster": "test"}')

@@ -23,11 +23,6 @@ from tests.server.dashboard.upstream import (
 __all__ = ["upstream"]
 
 
-@pytest.fixture
-def writable(jp_server_config: Any) -> None:
-    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
-
-
 async def test_only_listed_headers_travel_and_the_token_never_comes_back(
     upstream: Upstream, raw: Any, jp_serverapp: Any
 ) -> None:

@@ -132,11 +132,6 @@ class Failing(LocalProvider):
     suspend = resume = scale = delete = _fail
 
 
-@pytest.fixture
-def writable(jp_server_config: Any) -> None:
-    jp_server_config["LLMOpsApp"]["dashboard_writable"] = True
-
-
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Of every library too; at this level one of them writes down what the dashboard sent."""
     messages = [record.getMessage() for record in caplog.records]
