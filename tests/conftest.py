@@ -15,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import ClusterInfo
+    from llmops_kernel.store.store import RunStore
 
 CACHE_VARIABLE = "LLMOPS_TEST_CACHE"
 """A folder that keeps converted models and compiled ops between test sessions."""
@@ -77,6 +78,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LLMOPS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "home"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    """A store of runs in a home that is empty."""
+    from llmops_kernel.store.store import RunStore
+
+    return RunStore(tmp_path / "home")
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,6 @@ def toy() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "home")
-
-
 def add_run(store: RunStore, run_id: str, **fields: object) -> JournalWriter:
     values = {"name": "n", "created_s": 1.0, "cluster": "local", "config": {"folder": "docs"}}
     record = RunRecord.model_validate({"run_id": run_id, **values, **fields})

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.store.store import RunStore
-
 
 @pytest.fixture(autouse=True)
 def _own_home(home: Path) -> None:
     """Every test here has one."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "home")

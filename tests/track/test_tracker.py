@@ -204,6 +204,7 @@ def test_other_ranks_report_nothing() -> None:
     process = Process(rank=1, world_size=2)
     tracker = Tracker(process, clock=Clock())
     tracker.start(model=_tiny())
+    tracker.log({"reward": 0.5})
     tracker.step(loss=1.0, tokens=8)
     tracker.evaluation({"eval_loss": 1.0})
     tracker.checkpoint(Path("nothing"))
@@ -319,11 +320,3 @@ def test_what_cannot_be_logged_is_a_warning_and_no_failure() -> None:
     assert "mfu" in messages[0]
     assert "words is a str" in messages[1]
     assert "takes 50 names" in messages[2]
-
-
-def test_a_worker_that_is_not_the_first_logs_nothing() -> None:
-    process = Process(rank=1, world_size=2)
-    tracker = Tracker(process, clock=Clock())
-    tracker.log({"reward": 0.5})
-    tracker.step(loss=1.0)
-    assert process.events == []

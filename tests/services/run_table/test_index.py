@@ -4,8 +4,6 @@ import shutil
 import threading
 from pathlib import Path
 
-import pytest
-
 from llmops_kernel.metrics.events import EndEvent, StepEvent
 from llmops_kernel.services.run_table.index import FEW, RunTable, read_records
 from llmops_kernel.services.run_table.listing import list_rows, newest, summaries
@@ -14,11 +12,6 @@ from llmops_kernel.store.record.notes import change_tags
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.query import Query
 from tests.services.run_table.stores import add
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "home")
 
 
 def found(table: RunTable, where: str = "") -> list[str]:

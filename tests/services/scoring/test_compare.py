@@ -13,7 +13,6 @@ from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.views.score_comparison import RowKind
 from tests.services.scoring.outputs import output, scored
 
-EXACT = "metric_exact_match"
 BEFORE = [
     scored(0, "a", label="a", metric_exact_match=1.0, metric_rouge1=1.0),
     scored(1, "b c d", label="b", metric_exact_match=0.0, metric_rouge1=0.2),

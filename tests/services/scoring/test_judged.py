@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,6 @@ JUDGE: dict[str, Any] = {"model": "m", "rubric": "{output}", "choices": ["good",
 ROWS = [scored(number, "a", id=f"k{number}") for number in range(5)]
 BEFORE = ["good", "bad", "fair", None, "bad"]
 AFTER = ["bad", "good", "fair", "good", "fair"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "home")
 
 
 def add_both(store: RunStore, **second: Any) -> None:

@@ -14,11 +14,6 @@ from llmops_kernel.store.store import RunStore
 from tests.score.chat.trained import add_trained_run
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "home")
-
-
 def test_last_is_the_newest_run_with_a_model(store: RunStore, tmp_path: Path) -> None:
     old = add_trained_run(store, tmp_path, run_id="old-260101-120000-aaaa", created_s=1)
     new = add_trained_run(store, tmp_path, run_id="new-260102-120000-bbbb", created_s=2)

@@ -16,11 +16,6 @@ from tests.services.scoring.outputs import scored, scored_run, write_output
 ROWS = [scored(i, "a", id=f"k{i}", metric_exact_match=1.0) for i in range(4)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> RunStore:
-    return RunStore(tmp_path / "home")
-
-
 def test_two_runs_are_compared_the_older_first(store: RunStore) -> None:
     scored_run(store, "new", ROWS, created_s=2.0)
     scored_run(store, "old", ROWS, created_s=1.0)
