@@ -24,7 +24,6 @@ from pathlib import Path
 from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.deepspeed_ops import compile_for
 folder = Path(sys.argv[1])
 parallelism = {"strategy": "zero2", "num_workers": 1}

@@ -105,13 +105,6 @@ def test_two_chats_at_once_have_their_own_answers(backend: Backend, trained: Add
     assert texts == [{"alpha"}, {"beta"}]
 
 
-def test_a_prompt_that_fails_is_an_error_of_the_answer(backend: Backend, trained: Add) -> None:
-    turn = ask(backend, trained(), "[fail]", settings=INSTANT)
-    view = ended(turn)
-    assert view.state == "FAILED"
-    assert "this row fails" in view.answers["base"].error
-
-
 def test_a_full_fine_tune_that_cannot_be_loaded_leaves_the_base_its_answer(
     backend: Backend, trained: Add, ray_cluster: ClusterInfo, tmp_path: Path
 ) -> None:

@@ -147,15 +147,6 @@ def test_fewer_rows_are_tokenised_than_compared(
     assert found.epoch.sequences == 100
 
 
-def test_a_broken_row_is_an_error_with_file_and_row(
-    tiny_llama: Path, workspace: Path, make_config: Make
-) -> None:
-    write(workspace, "train.jsonl", [chat("q", "a"), {"messages": "no list"}])
-    with pytest.raises(DataError, match=r"^train\.jsonl: Row 2, .*`messages` is a text") as caught:
-        looked_at(make_config(), workspace)
-    assert caught.value.remedy
-
-
 def test_evaluation_rows_are_shown_when_asked_for(
     tiny_llama: Path, workspace: Path, make_config: Make
 ) -> None:
