@@ -11,8 +11,6 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 
-WORKER = "1-worker-1"
-
 
 def step(number: int, **values: Any) -> StepEvent:
     reported = {"loss": 4.0 / number, "step_time_s": 0.1, "data_wait_s": 0.0, "compute_s": 0.1}

@@ -13,9 +13,6 @@ SUBMITTED = (
 )
 
 
-RETRIED = phase("snapshot", "begin", 2000, stream="2-client", seq=1)
-
-
 @pytest.mark.parametrize(
     ("events", "state"),
     [
