@@ -27,13 +27,6 @@ def one_of_many(number: int, address: str) -> list[Body]:
     ]
 
 
-def big_cluster(workers: int, address: str) -> list[Body]:
-    nodes = [node(number) for number in range(workers)]
-    pods = [worker_pod(number, ready=True) for number in range(workers)]
-    head = [head_pod(BIG, BIG, address), head_service(BIG, BIG)]
-    return [*nodes, *pods, *head, big_raycluster(workers, ready=workers)]
-
-
 def big_raycluster(workers: int, *, ready: int) -> Body:
     return raycluster(BIG, BIG, replicas=workers, ready=ready)
 

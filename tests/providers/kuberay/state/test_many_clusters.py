@@ -7,9 +7,10 @@ import time
 
 from llmops_kernel.providers.protocol import ClusterState
 from tests.benchmarks.kuberay import objects as scale
-from tests.benchmarks.kuberay.scale import GET_S
 from tests.providers.kuberay.conftest import Cloud
 from tests.waiting import until
+
+GET_S = 0.1
 
 
 def placed(cloud: Cloud, body: scale.Body) -> scale.Body:
