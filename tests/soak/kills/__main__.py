@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.soak.busy import busy
-from tests.soak.kills.place import Place, environment, remove
+from tests.soak.kills.place import Place, busy, environment, remove
 from tests.soak.kills.rounds import Rounds
 from tests.soak.kills.victims import VICTIMS
 

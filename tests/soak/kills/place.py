@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import psutil
 import websocket
 
 from tests.score.conftest import numbered, write_workspace
-from tests.soak.busy import Commands
 from tests.soak.sampling import command_line
 from tests.tiny_training import write_rows
 
 MARK = "LLMOPS_CLUSTER_DIR"
+_COMMAND_S = 1800.0
+"""Nothing may take longer, however busy the machine is."""
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 ROOT = Path(__file__).parents[3]
 CLUSTER = "local"
@@ -80,6 +81,50 @@ _REAL = {"type": "transformers", "keep_s": 4, "batch_size": 16}
 _NO_OTHERS = {name: False for name in ("jupyterlab", "jupyter_lsp", "notebook_shim")}
 """They look for language servers and front ends for many seconds."""
 ROWS = {"instant": 6000, "real": 1500}
+
+
+class Commands:
+    """`llmops` with a home of its own in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.env = os.environ | {"LLMOPS_HOME": str(root / "home")}
+        self.env.pop("RAY_ADDRESS", None)
+
+    def line(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "llmops_kernel", *words]
+
+    def call(
+        self, *words: str, cwd: Path | None = None, timeout_s: float = _COMMAND_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end; one that does not end has exit code 124."""
+        line = self.line(*words)
+        try:
+            return subprocess.run(
+                line,
+                cwd=cwd or self.root,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(line, 124, "", f"no end within {timeout_s:.0f} s")
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep so many processes running."""
+    line = [sys.executable, "-SE", "-c", "while True: pass"]
+    running = [subprocess.Popen(line, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()
 
 
 class Place:
