@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord, cluster_folder
+from llmops_kernel.providers.local.record import ClusterFolder, cluster_folder
 from llmops_kernel.server.wire.clusters import ClusterRow
 from llmops_kernel.store.store import RunStore
 from tests.browser.lab import Lab
 from tests.browser.lab_page import LabPage
 from tests.browser.native.accessible import assert_accessible
 from tests.browser.simulated import SimulatedClusters, row
+from tests.providers.conftest import head_record
 from tests.server.runs import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -197,19 +197,8 @@ def stopped(home: Path, name: str) -> ClusterFolder:
     folder = cluster_folder(home, name)
     folder.create()
     now = time.time()
-    folder.write(
-        HeadRecord(
-            name=name,
-            host=socket.gethostname(),
-            temp_dir=home / "ray",
-            dashboard_port=1,
-            started_s=now - 60,
-            stopping_s=now - 10,
-            stopped_s=now - 5,
-            ray_version="2.60.0",
-            template={"name": name},
-        )
-    )
+    times = {"started_s": now - 60, "stopping_s": now - 10, "stopped_s": now - 5}
+    folder.write(head_record(home / "ray", name=name, template={"name": name}, **times))
     return folder
 
 

@@ -10,25 +10,18 @@ import pytest
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.errors import RunNotFoundError
 from llmops_kernel.jobs.follow import keep_log, log_on_disk, saved_log
-from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import MakeRun
+from tests.providers.conftest import head_record
 
 
 def head(store: RunStore, tmp_path: Path, *, host: str = "") -> Path:
     """A record of a head whose session folder is on this machine; returns the log folder."""
     logs = tmp_path / "ray" / "session_latest" / "logs"
     logs.mkdir(parents=True)
-    record = HeadRecord(
-        name="local",
-        host=host or socket.gethostname(),
-        temp_dir=tmp_path / "ray",
-        dashboard_port=1,
-        started_s=1.0,
-        ray_version="2",
-        template={},
-    )
+    record = head_record(tmp_path / "ray", name="local", host=host or socket.gethostname())
     folder = cluster_folder(store.root, "local")
     folder.create()
     folder.write(record)

@@ -23,8 +23,6 @@ from tests.jobs.fake_provider import FakeProvider
 from tests.messages import missing
 from tests.store.record.test_submitting import killed_client
 
-HOUR_S = 3600.0
-
 
 def ends(store, run_id: str) -> list[EndEvent]:
     return [event for event in store.events(run_id) if isinstance(event, EndEvent)]

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -52,6 +55,19 @@ def start_script() -> Iterator[Script]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def head_record(temp_dir: Path, **fields: Any) -> HeadRecord:
+    """Return the record of a head of this host, as nobody has started it."""
+    known = {
+        "name": "lab",
+        "host": socket.gethostname(),
+        "dashboard_port": 34567,
+        "started_s": time.time(),
+        "ray_version": "2.60.0",
+        "template": {},
+    }
+    return HeadRecord(temp_dir=temp_dir, **{**known, **fields})
 
 
 def record_of(home: Path, name: str) -> HeadRecord:

@@ -24,6 +24,18 @@ def started(process: subprocess.Popen[Any]) -> int:
     return int(process.stdout.readline())
 
 
+def held(node: Node) -> subprocess.Popen[Any]:
+    """A program that goes on until a line comes to its standard input."""
+    running = node.popen("-c", "print(1, flush=True); input(); raise SystemExit(6)", stdin=-1)
+    started(running)
+    return running
+
+
+def ends_as_it_would(running: subprocess.Popen[Any]) -> None:
+    running.communicate(b"\n", timeout=40)
+    assert running.returncode == 6
+
+
 def gone(pid: int) -> None:
     until(lambda: not is_alive(pid), timeout_s=40)
 
@@ -93,17 +105,15 @@ def test_nothing_is_left_after_many_processes(node: Node) -> None:
 def test_a_killed_server_comes_back_and_its_children_end_as_they_would(own_node: Node) -> None:
     own_node.start()
     old_pid = own_node.ready().server_pid
-    running = own_node.popen("-c", "print(1, flush=True); input(); raise SystemExit(6)", stdin=-1)
+    running = held(own_node)
     orphan = own_node.popen("-c", SLEEP)
-    started(running)
     orphan_pid = started(orphan)
     os.kill(own_node.keeper.pid, signal.SIGSTOP)  # type: ignore[union-attr]
     os.kill(old_pid, signal.SIGKILL)
     gone(old_pid)
     assert own_node.reported().startswith("cold: the fork server's socket does not answer")
     assert "does not answer" in own_node.reasons()[-1]
-    running.communicate(b"\n", timeout=40)
-    assert running.returncode == 6
+    ends_as_it_would(running)
     orphan.kill()
     gone(orphan_pid)
     os.kill(own_node.keeper.pid, signal.SIGCONT)  # type: ignore[union-attr]
@@ -115,23 +125,20 @@ def test_a_killed_server_comes_back_and_its_children_end_as_they_would(own_node:
 def test_a_server_that_hangs_is_passed_by_and_replaced(own_node: Node) -> None:
     own_node.start()
     old_pid = own_node.ready().server_pid
-    running = own_node.popen("-c", "print(1, flush=True); input(); raise SystemExit(6)", stdin=-1)
-    started(running)
+    running = held(own_node)
     os.kill(old_pid, signal.SIGSTOP)
     began_s = time.monotonic()
     assert own_node.reported() == "cold: the fork server did not answer within 4 s"
     assert time.monotonic() - began_s < 20
     until(lambda: own_node.server_is_new(old_pid), timeout_s=25)
     assert own_node.reported() == "warm"
-    running.communicate(b"\n", timeout=40)
-    assert running.returncode == 6
+    ends_as_it_would(running)
 
 
 def test_a_killed_keeper_is_started_again_by_whom_it_lacks(own_node: Node) -> None:
     own_node.start()
     old_pid = own_node.ready().server_pid
-    running = own_node.popen("-c", "print(1, flush=True); input(); raise SystemExit(6)", stdin=-1)
-    started(running)
+    running = held(own_node)
     assert own_node.keeper is not None
     own_node.keeper.kill()
     own_node.keeper.wait()
@@ -140,8 +147,7 @@ def test_a_killed_keeper_is_started_again_by_whom_it_lacks(own_node: Node) -> No
     assert own_node.reported() == "warm"
     # The server that lost its keeper stays for its child only, and still tells how that ended.
     assert is_alive(old_pid)
-    running.communicate(b"\n", timeout=40)
-    assert running.returncode == 6
+    ends_as_it_would(running)
     gone(old_pid)
 
 
@@ -158,8 +164,7 @@ def test_a_removed_socket_is_recreated(own_node: Node) -> None:
 def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) -> None:
     own_node.start()
     old_pid = own_node.ready().server_pid
-    running = own_node.popen("-c", "print(1, flush=True); input(); raise SystemExit(6)", stdin=-1)
-    started(running)
+    running = held(own_node)
     assert own_node.keeper is not None
     own_node.keeper.send_signal(signal.SIGSTOP)
     (changeable / "installed_now.py").touch()
@@ -169,8 +174,7 @@ def test_changed_packages_mean_a_new_server(own_node: Node, changeable: Path) ->
     until(lambda: own_node.server_is_new(old_pid))
     assert own_node.reported() == "warm"
     assert own_node.events("replaced")[-1]["reason"] == changed
-    running.communicate(b"\n", timeout=40)
-    assert running.returncode == 6
+    ends_as_it_would(running)
     gone(old_pid)
 
 

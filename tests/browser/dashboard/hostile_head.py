@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from tests.providers.conftest import head_record
 
 NAME = "evil"
 _ATTACK = """
@@ -123,12 +122,10 @@ def hostile_head(home: Path, *, base: str) -> Iterator[list[str]]:
 
 def _record(folder: Path, *, port: int, pid: int) -> HeadRecord:
     (folder / "ray").mkdir()
-    return HeadRecord(
+    return head_record(
+        folder / "ray",
         name=NAME,
-        host=socket.gethostname(),
-        temp_dir=folder / "ray",
         dashboard_port=port,
-        started_s=time.time(),
         pid=pid,
         pid_created_s=psutil.Process(pid).create_time(),
         ray_version=_version(),

@@ -6,20 +6,17 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.providers.kuberay.api.cache import close_caches
-from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.process import StandIn
 from tests.providers.kuberay.ray_dashboard import RayDashboard
+from tests.server.runs import make_run
 
 _FIRST_FD = 900
 """No other process has a file with so high a number."""
@@ -95,20 +92,8 @@ class KeptRun:
 
     def __init__(self, *, cluster: str = "lab") -> None:
         self.store, self.run_id = RunStore(), "earlier-1"
-        record = RunRecord(
-            run_id=self.run_id, name="earlier", created_s=time.time() - 9e4, cluster=cluster,
-            provider="kuberay", config={},
-        )  # fmt: skip
-        folder = self.store.create(record, config_yaml="name: earlier\n")
-        attempt = Attempt(
-            number=1, submission_id="earlier-1-1", cluster=cluster, dashboard_url="",
-            submitted_s=1.0,
-        )  # fmt: skip
-        self.store.add_attempt(self.run_id, attempt)
-        with closing(JournalWriter([folder.journal], stream="1-worker-0", attempt=1)) as writer:
-            for step in range(1, 6):
-                times = {"step_time_s": 0.5, "data_wait_s": 0.0, "compute_s": 0.5}
-                writer.emit(StepEvent(step=step, loss=1.0 / step, tokens=64, **times))
+        facts = {"created_s": time.time() - 9e4, "cluster": cluster, "provider": "kuberay"}
+        make_run(self.store, self.run_id, steps=5, ended=None, **facts)
         self.before = self.look()
 
     def look(self) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -30,7 +29,7 @@ from llmops_kernel.services.clusters import with_states_of
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore
-from tests.providers.local.test_launch import make_record
+from tests.providers.conftest import head_record
 
 RUN = {
     "status": "RUNNING",
@@ -50,7 +49,7 @@ ENDED = {"status": "SUCCEEDED", "submission_id": "old", "start_time": 1_000, "en
 
 
 def here(tmp_path: Path, **fields: object) -> HeadRecord:
-    return make_record(tmp_path).model_copy(update={"host": socket.gethostname(), **fields})
+    return head_record(tmp_path, **fields)
 
 
 def info(state: ClusterState, record: HeadRecord, **fields: object) -> ClusterInfo:
@@ -85,7 +84,7 @@ def test_each_state_allows_its_actions_and_gives_reasons_for_the_others(
 
 
 def test_a_cluster_of_another_host_can_only_be_started_here(tmp_path: Path) -> None:
-    actions = possible_actions(make_record(tmp_path), ClusterState.DEAD)
+    actions = possible_actions(head_record(tmp_path, host="elsewhere"), ClusterState.DEAD)
     assert actions.pop(ClusterAction.RESUME) == ""
     assert all("host here" in reason for reason in actions.values())
 
@@ -234,7 +233,7 @@ def test_a_deleted_cluster_is_forgotten_with_its_logs(
 def test_a_cluster_of_another_host_is_not_forgotten_here(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
-    folder.write(make_record(tmp_path))
+    folder.write(head_record(tmp_path, host="elsewhere"))
     with pytest.raises(ClusterError, match="host here"):
         LocalProvider(tmp_path).delete("lab")
     assert json.loads((folder.root / "cluster.json").read_text())["name"] == "lab"

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ import pytest
 from llmops_kernel.providers.local.cleanup import is_own
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.provider import LocalProvider
-from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
-from tests.providers.conftest import Script
+from llmops_kernel.providers.local.record import cluster_folder
+from tests.providers.conftest import Script, head_record
 
 # As Ray's dashboard: a socket in a folder that only a process that ends in order removes.
 LISTENER = """
@@ -29,10 +27,7 @@ LISTENER = """
 def test_sockets_of_a_stopped_cluster_do_not_pile_up_in_tmp(
     tmp_path: Path, start_script: Script
 ) -> None:
-    record = HeadRecord(
-        name="lab", host=socket.gethostname(), temp_dir=tmp_path / "ray", dashboard_port=1,
-        started_s=time.time(), ray_version="2.60.0", template={},
-    )  # fmt: skip
+    record = head_record(tmp_path / "ray")
     home = tmp_path / "home"
     cluster_folder(home, "lab").create()
     cluster_folder(home, "lab").write(record)
@@ -60,10 +55,7 @@ def test_nothing_is_touched_below_a_folder_of_somebody_else(tmp_path: Path) -> N
     (session / "runtime_resources/py_modules_files/x/llmops_kernel").mkdir(parents=True)
     (made / "package").symlink_to(thesis)
     (tmp_path / "tmp").symlink_to(made)  # A link is nobody's folder, whoever has made it.
-    record = HeadRecord(
-        name="lab", host=socket.gethostname(), temp_dir=tmp_path / "tmp" / "lab-0123",
-        dashboard_port=1, started_s=time.time(), ray_version="2.60.0", template={},
-    )  # fmt: skip
+    record = head_record(tmp_path / "tmp" / "lab-0123")
     home = tmp_path / "home"
     cluster_folder(home, "lab").create()
     cluster_folder(home, "lab").write(record)

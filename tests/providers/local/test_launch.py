@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.section import NodePrice, Price
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.local import launch
-from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
+from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.store import paths
+from tests.providers.conftest import head_record
 
 # Ray's, in the worst case: the session's folder and the longest socket name in it.
 _SESSION = "session_2026-11-21_04-06-15_189887_4194304"
@@ -23,25 +23,13 @@ _OF_MULTIPROCESSING = "pymp-abcdefgh/listener-abcdefgh"
 _UNIX_SOCKET_PATH_BYTES = 107
 
 
-def make_record(temp_dir: Path) -> HeadRecord:
-    return HeadRecord(
-        name="lab",
-        host="here",
-        temp_dir=temp_dir,
-        dashboard_port=34567,
-        started_s=time.time(),
-        ray_version="2.60.0",
-        template={},
-    )
-
-
 def environment(
     tmp_path: Path, user: dict[str, str], template: ClusterTemplate | None = None
 ) -> dict[str, str]:
     folder = cluster_folder(tmp_path, "lab")
     return launch.environment(
         user,
-        record=make_record(tmp_path),
+        record=head_record(tmp_path),
         folder=folder,
         template=template or ClusterTemplate(name="lab"),
         home=tmp_path,
@@ -104,7 +92,7 @@ def test_compiled_code_is_kept_where_no_other_user_can_put_some_first(tmp_path: 
 def test_temporary_files_go_with_the_cluster_unless_the_user_named_a_folder(
     tmp_path: Path,
 ) -> None:
-    temp_dir = make_record(tmp_path).temp_dir
+    temp_dir = head_record(tmp_path).temp_dir
     usual = environment(tmp_path, {})
     assert Path(usual["TMPDIR"]).parent == temp_dir
     assert usual["RAY_TMPDIR"] == "/tmp"  # As before, for a Ray that a script starts itself.
@@ -127,7 +115,7 @@ def test_threads_that_wait_for_others_sleep_soon_unless_asked_otherwise(tmp_path
 def test_python_in_a_job_is_our_interpreter(tmp_path: Path) -> None:
     ours = str(Path(sys.executable).parent)
     warm = environment(tmp_path, {"PATH": "/usr/bin"})
-    launcher = str(launch.warm_folder(make_record(tmp_path)).bin)
+    launcher = str(launch.warm_folder(head_record(tmp_path)).bin)
     assert warm["PATH"].split(os.pathsep) == [launcher, ours, "/usr/bin"]
     off = ClusterTemplate.model_validate({"name": "lab", "warm": {"enabled": False}})
     cold = environment(tmp_path, {"PATH": "/usr/bin"}, off)
@@ -158,7 +146,7 @@ def test_the_command_line_has_no_token_and_only_loopback(tmp_path: Path) -> None
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
     folder.new_token()
-    line = launch.command(make_record(tmp_path), template)
+    line = launch.command(head_record(tmp_path), template)
     assert not any(folder.token.read_text() in word for word in line)
     assert {"--num-cpus=3", "--num-gpus=0", "--dashboard-host=127.0.0.1"} <= set(line)
     assert "--node-ip-address=127.0.0.1" in line
@@ -168,7 +156,7 @@ def test_socket_paths_fit_for_the_longest_name() -> None:
     folder = launch.new_temp_dir("a-name-of-forty-characters-and-no-fewer")
     try:
         assert len(str(folder / _SESSION / _SOCKET)) <= _UNIX_SOCKET_PATH_BYTES
-        temporary = launch.temporary(make_record(folder))
+        temporary = launch.temporary(head_record(folder))
         assert len(str(temporary / _OF_MULTIPROCESSING)) <= _UNIX_SOCKET_PATH_BYTES
         assert folder.stat().st_mode & 0o777 == 0o700
         assert folder.parent.stat().st_mode & 0o777 == 0o700
@@ -189,7 +177,7 @@ def test_a_taken_dashboard_port_is_reported_with_its_owner() -> None:
 def test_a_big_object_store_in_a_small_shm_is_explained_and_moved(tmp_path: Path) -> None:
     template = ClusterTemplate(name="lab", object_store_memory_bytes=1 << 60)
     assert "--shm-size" in launch.small_shm(template)
-    assert f"--plasma-directory={tmp_path}" in launch.command(make_record(tmp_path), template)
+    assert f"--plasma-directory={tmp_path}" in launch.command(head_record(tmp_path), template)
     assert launch.small_shm(ClusterTemplate(object_store_memory_bytes=75 << 20)) == ""
 
 

@@ -15,7 +15,7 @@ from llmops_kernel.providers.local.logs import unregistered
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from llmops_kernel.providers.local.start import StartCutShort
 from llmops_kernel.providers.local.status import unready
-from tests.providers.local.test_warm_status import record_with
+from tests.providers.conftest import head_record
 
 NOT_REGISTERED = (
     "[{stamp},123 E 25 25] (raylet) worker_pool.cc:608: Some workers of the worker process(77)"
@@ -27,7 +27,7 @@ NOT_REGISTERED = (
 @pytest.fixture
 def record(tmp_path: Path) -> HeadRecord:
     """A head whose session is a folder of this test."""
-    made = record_with(tmp_path, {})
+    made = head_record(tmp_path)
     (tmp_path / "session_1").mkdir()
     (tmp_path / "session_latest").symlink_to("session_1")
     (made.session / "logs").mkdir(parents=True)

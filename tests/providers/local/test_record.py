@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from llmops_kernel.providers.local.processes import MARK_ENV_VAR, cluster_proces
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterState, Connection
-from tests.providers.local.test_launch import make_record
+from tests.providers.conftest import head_record
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -35,7 +34,7 @@ def test_a_name_that_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
 def test_an_unknown_cluster_is_not_found_and_the_known_ones_are_named(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
-    folder.write(make_record(tmp_path))
+    folder.write(head_record(tmp_path, host="elsewhere"))
     provider = LocalProvider(tmp_path)
     for action in (provider.get, provider.down, provider.connect):
         with pytest.raises(ClusterNotFoundError, match="lab"):
@@ -53,7 +52,7 @@ def test_a_broken_record_is_no_record(tmp_path: Path) -> None:
 def test_a_record_and_a_token_are_private(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
-    folder.write(make_record(tmp_path))
+    folder.write(head_record(tmp_path, host="elsewhere"))
     folder.new_token()
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.root.iterdir()}
     assert modes == {"cluster.json": 0o600, "token": 0o600}
@@ -94,9 +93,7 @@ def test_a_number_used_again_is_not_our_head(tmp_path: Path) -> None:
     folder.create()
     stranger = subprocess.Popen(SLEEP, start_new_session=True)
     try:
-        record = make_record(tmp_path).model_copy(
-            update={"pid": stranger.pid, "pid_created_s": 1.0, "host": socket.gethostname()}
-        )
+        record = head_record(tmp_path, pid=stranger.pid, pid_created_s=1.0)
         folder.write(record)
         provider = LocalProvider(tmp_path)
         info = provider.get("lab")
@@ -113,7 +110,7 @@ def test_a_number_used_again_is_not_our_head(tmp_path: Path) -> None:
 
 
 def test_a_process_is_ours_by_its_environment_not_by_its_command_line(tmp_path: Path) -> None:
-    record = make_record(tmp_path / "head").model_copy(update={"host": socket.gethostname()})
+    record = head_record(tmp_path / "head")
     env = os.environ | {MARK_ENV_VAR: str(record.temp_dir)}
     ours = subprocess.Popen(SLEEP, env=env, start_new_session=True)
     reader = subprocess.Popen([*SLEEP, str(record.temp_dir / "raylet.out")])
@@ -134,7 +131,7 @@ def test_a_process_is_ours_by_its_environment_not_by_its_command_line(tmp_path: 
 def test_a_head_of_another_host_is_not_claimed_to_be_here(tmp_path: Path) -> None:
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
-    folder.write(make_record(tmp_path).model_copy(update={"host": "elsewhere"}))
+    folder.write(head_record(tmp_path, host="elsewhere"))
     info = LocalProvider(tmp_path).get("lab")
     assert info.state is ClusterState.DEAD
     assert "elsewhere" in info.message

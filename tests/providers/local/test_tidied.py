@@ -18,7 +18,7 @@ from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.protocol import ClusterState
-from tests.providers.conftest import assert_no_trouble, record_of
+from tests.providers.conftest import assert_no_trouble, head_record, record_of
 from tests.waiting import until
 
 TEMPLATE = ClusterTemplate(name="tidied", num_cpus=1)
@@ -34,20 +34,8 @@ def tidy(folder: Path) -> int:
     return gone
 
 
-def record(temp_dir: Path) -> HeadRecord:
-    return HeadRecord(
-        name="x",
-        host="h",
-        temp_dir=temp_dir,
-        dashboard_port=1,
-        started_s=1.0,
-        ray_version="2.60.0",
-        template={},
-    )
-
-
 def test_the_record_keeps_what_ray_wrote(tmp_path: Path) -> None:
-    before = record(tmp_path)
+    before = head_record(tmp_path)
     assert before.with_start() == before
     (tmp_path / "session_1").mkdir()
     (tmp_path / "session_latest").symlink_to("session_1")
@@ -73,7 +61,7 @@ def test_the_folder_is_locked_against_systemd_tmpfiles_while_the_head_lives(
     (temp_dir / "ray_current_cluster").write_text("127.0.0.1:6000")
     folder = ClusterFolder(tmp_path / "record")
     folder.create()
-    head = launch.spawn(["sleep", "600"], os.environ, record=record(temp_dir), folder=folder)
+    head = launch.spawn(["sleep", "600"], os.environ, record=head_record(temp_dir), folder=folder)
     assert head.pid is not None
     try:
         assert is_locked(temp_dir)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,27 +24,16 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.for_jobs import start_report
 from llmops_kernel.warm.launcher import FORKED_ENV_VAR, START_REPORT_ENV_VAR
+from tests.providers.conftest import head_record
 
 
 @pytest.fixture
 def record() -> Iterator[HeadRecord]:
     """A head with an empty warm folder; its path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="llmops-w-") as name:
-        made = record_with(Path(name), ClusterTemplate().model_dump(mode="json"))
+        made = head_record(Path(name), template=ClusterTemplate().model_dump(mode="json"))
         warm_folder(made).create()
         yield made
-
-
-def record_with(temp_dir: Path, template: dict[str, Any]) -> HeadRecord:
-    return HeadRecord(
-        name="lab",
-        host=socket.gethostname(),
-        temp_dir=temp_dir,
-        dashboard_port=34567,
-        started_s=time.time(),
-        ray_version="2.60.0",
-        template=template,
-    )
 
 
 @contextmanager
@@ -83,8 +71,8 @@ def test_warm_with_all_that_is_known(record: HeadRecord) -> None:
 
 def test_a_template_without_it_says_so(record: HeadRecord) -> None:
     off = ClusterTemplate.model_validate({"warm": {"enabled": False}}).model_dump(mode="json")
-    assert warm_status(record_with(record.temp_dir, off)).warm == "off (template)"
-    assert warm_status(record_with(record.temp_dir, {})).warm.startswith("off (the head is older")
+    assert warm_status(head_record(record.temp_dir, template=off)).warm == "off (template)"
+    assert warm_status(head_record(record.temp_dir)).warm.startswith("off (the head is older")
 
 
 def test_each_way_of_not_being_warm(record: HeadRecord) -> None:

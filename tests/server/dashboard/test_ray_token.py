@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.store import paths
 from llmops_kernel.store.store import RunStore
-from tests.providers.local.test_launch import make_record
+from tests.providers.conftest import head_record
 from tests.server.conftest import Fetch, ProviderTypes
 from tests.server.live.test_live import connect, receive, subscribe  # noqa: F401 (a fixture)
 from tests.server.routes_table import CLUSTER, ROWS, RUN, SAFE
@@ -109,12 +108,11 @@ def cluster(
     folder.create()
     folder.token.write_text(TOKEN)
     facts = {
-        "host": socket.gethostname(),
         "dashboard_port": dashboard,
         "pid": head.pid,
         "pid_created_s": psutil.Process(head.pid).create_time(),
     }
-    folder.write(make_record(temp_dir).model_copy(update=facts))
+    folder.write(head_record(temp_dir, **facts))
     make_run(RunStore(), RUN, steps=2, ended=None, cluster=CLUSTER)
     provider_types[0] = Failing
     return CLUSTER
