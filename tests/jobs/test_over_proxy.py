@@ -145,22 +145,6 @@ def test_no_line_is_lost_and_no_run_declared_dead_while_the_api_server_is_away(
     assert store.view(run_id).state == "SUCCEEDED"
 
 
-@pytest.mark.slow
-@pytest.mark.beside
-@pytest.mark.parametrize("tunnel", WAYS[:1], indirect=True)
-def test_an_api_server_away_for_a_minute(
-    store: RunStore, make_run: MakeRun, tunnel: Connection, standin: StandIn
-) -> None:
-    def trouble() -> None:
-        standin.fault("away", seconds=60)
-        time.sleep(60)
-
-    run_id = make_run(new_id(), provider="kuberay")
-    got = followed_through(store, run_id, tunnel, trouble, num_steps=400, interval_s=0.2)
-    assert got == list(range(1, 401))
-    assert lines_of(store, run_id) == got
-
-
 def test_a_follower_that_is_killed_is_followed_by_another(
     store: RunStore, make_run: MakeRun, tunnel: Connection
 ) -> None:

@@ -14,6 +14,7 @@ from tests.k8s.support.small_objects import RAYCLUSTERS, pod, raycluster
 from tests.waiting import until
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
+PODS = "/api/v1/namespaces/default/pods"
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 
 
@@ -154,10 +155,44 @@ def test_a_watch_from_before_a_compaction_is_reported(
 
 def test_bookmarks_come_when_asked_for() -> None:
     with StandIn(bookmark_s=0.2, crd=None) as standin, standin.client() as http:
-        path = "/api/v1/namespaces/default/pods"
-        seen = events(http, path, resourceVersion="2000", allowWatchBookmarks="true")
+        seen = events(http, PODS, resourceVersion="2000", allowWatchBookmarks="true")
         assert seen.count(("BOOKMARK", None)) >= 3
-        assert events(http, path, resourceVersion="2000") == []
+        assert events(http, PODS, resourceVersion="2000") == []
+
+
+def test_no_event_is_lost_between_bookmarks() -> None:
+    """Many bookmarks while much happens: each watcher still sees every version of each pod."""
+    numbers = 400
+    query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "2000"}
+    with StandIn(crd=None, bookmark_s=0.01) as standin:
+        seen: list[list[str]] = []
+        watchers = [
+            threading.Thread(target=lambda: seen.append(_versions(standin, query, numbers)))
+            for _ in range(4)
+        ]
+        with standin.client() as http:
+            assert http.post(PODS, json=pod("p")).status_code == 201
+            query["resourceVersion"] = http.get(PODS).json()["metadata"]["resourceVersion"]
+            for watcher in watchers:
+                watcher.start()
+            for number in range(numbers):
+                body = {"status": {"message": str(number)}}
+                assert http.patch(f"{PODS}/p/status", json=body, headers=MERGE).is_success
+            for watcher in watchers:
+                watcher.join(30)
+    assert seen == [[str(number) for number in range(numbers)]] * 4
+
+
+def _versions(standin: StandIn, query: dict[str, str], count: int) -> list[str]:
+    found: list[str] = []
+    with standin.client() as http, http.stream("GET", PODS, params=query) as answer:
+        for line in answer.iter_lines():
+            event = json.loads(line)
+            if event["type"] == "MODIFIED":
+                found.append(event["object"]["status"]["message"])
+            if len(found) == count:
+                break
+    return found
 
 
 def test_apply_merges_lists_by_key(http: httpx.Client, core: str) -> None:

@@ -7,8 +7,6 @@ KubeRay's operator and the kubelets; so nothing is said here of images or of a p
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +17,8 @@ import llmops_kernel as llmops
 from llmops_kernel.metrics.events import ProcessEvent
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.k8s.support.changed_template import user_in
 from tests.k8s.support.user_namespace import of_this_process
-from tests.notebooks.test_quickstart import NAME, PARAMETERS
 from tests.tiny_training import slow_hooks, write_training
 from tests.waiting import until
 
@@ -35,10 +33,8 @@ def farm(
     standin: StandIn, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Farm]:
     """A Kubernetes that this user's kubeconfig leads to; the current folder has the templates."""
-    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    shutil.copytree(ROOT / "cluster_templates", tmp_path / "cluster_templates")
-    monkeypatch.chdir(tmp_path)
+    templates = user_in(standin, monkeypatch, namespace=namespace, folder=tmp_path)
+    shutil.copytree(ROOT / "cluster_templates", templates, dirs_exist_ok=True)
     with Farm(standin, mode="real", grace_s=1) as running:
         yield running
     assert running.processes() == []
@@ -94,23 +90,6 @@ def test_the_loop_of_a_cluster_on_kubernetes(farm: Farm, namespace: str, config:
     whole(second)
     for run in (first, second):  # Small outputs were copied before the nodes went.
         assert (run.folder.output / "adapter_model.safetensors").is_file()
-
-
-def test_the_notebook_of_local_runs_with_another_template(farm: Farm, tmp_path: Path):
-    folder = tmp_path / "notebooks"
-    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("my-*"))
-    given = {**PARAMETERS, "template": "kind-cpu"}
-    words = [word for name, value in given.items() for word in ("-p", name, str(value))]
-    command = [sys.executable, "-m", "papermill", NAME, "result.ipynb", *words]
-    done = subprocess.run(
-        [*command, "--no-progress-bar"], cwd=folder, capture_output=True, text=True, timeout=1000
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    saved = (folder / "result.ipynb").read_text()
-    assert saved.count("iVBORw0KGgo") >= 2  # The two runs ended with pictures.
-    assert "Cluster <b>kind-cpu: " in saved
-    llmops.cluster("kind-cpu").delete()
-    until(lambda: not farm.processes())
 
 
 def follow(run: llmops.Run) -> None:

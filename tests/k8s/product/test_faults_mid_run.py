@@ -19,7 +19,6 @@ from tests.waiting import until
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 __all__ = ["config", "farm"]
 AWAY_S = 30.0
-"""A follower survives a whole minute in tests/jobs/test_over_proxy.py."""
 STEPS, STEP_S = 66, 0.8
 """Long enough to keep training while the API server is away."""
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.cli.main import main
 from llmops_kernel.metrics.events import RestartEvent, StepEvent
+from tests.cli.conftest import call
 from tests.k8s.product.test_end_to_end import config
 from tests.k8s.product.test_faults_mid_run import gaps, steps
 from tests.k8s.standin.farm import Farm
@@ -98,9 +98,7 @@ def test_a_run_goes_on_from_its_checkpoint_on_another_machine(
     assert second["spec"]["nodeName"] not in ("", first["spec"]["nodeName"])
     assert second["spec"]["nodeName"].startswith("spot-")
     assert_goes_on(run)
-    with pytest.raises(SystemExit) as leaving:
-        main(["show", run.id])
-    assert not leaving.value.code
+    assert call("show", run.id) == 0
     assert "node" in capsys.readouterr().out
 
 

@@ -22,6 +22,7 @@ from tests.k8s.product.test_end_to_end import ROOT, config
 from tests.k8s.product.test_spot import claim
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.k8s.support.changed_template import user_in
 from tests.tables.servers import start
 from tests.waiting import until
 
@@ -42,10 +43,7 @@ SCORE = {
 def farm(
     standin: StandIn, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Farm]:
-    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    (tmp_path / "cluster_templates").mkdir()
-    monkeypatch.chdir(tmp_path)
+    user_in(standin, monkeypatch, namespace=namespace, folder=tmp_path)
     with Farm(standin, mode="real", grace_s=1) as running:
         yield running
     assert running.processes() == []
@@ -70,13 +68,6 @@ def template(folder: Path, **sections: Any) -> None:
     (folder / "cluster_templates" / "kept.yaml").write_text(yaml.safe_dump(text))
 
 
-def in_bucket(folder: Path, farm: Farm, namespace: str, store: start.Store, *, runs: str) -> None:
-    """Write the template, and the Secret from which its pods have the store's credentials."""
-    secret = {"metadata": {"name": "team-store"}, "stringData": store.env}
-    farm.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=secret).raise_for_status()
-    template(folder, storage={"runs": runs}, secrets=[{"secret": "team-store"}])
-
-
 def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     farm: Farm,
     namespace: str,
@@ -85,7 +76,10 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_bucket(tmp_path, farm, namespace, s3, runs="s3://bucket/team/llmops")
+    secret = {"metadata": {"name": "team-store"}, "stringData": s3.env}
+    farm.http.post(f"/api/v1/namespaces/{namespace}/secrets", json=secret).raise_for_status()
+    storage = {"runs": "s3://bucket/team/llmops"}
+    template(tmp_path, storage=storage, secrets=[{"secret": "team-store"}])
     cluster = llmops.up("kept").wait(timeout_s=400)
     trained = cluster.submit(config)
     assert trained.wait(400, raise_on_failure=False) == "SUCCEEDED", trained.logs()[-3000:]
@@ -114,31 +108,16 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     assert ScoredOutput(str(scored.output), name=scored.id).num_rows == 64
 
 
-def test_a_run_ends_at_once_where_the_bucket_does_not_exist(
-    farm: Farm, namespace: str, config: Path, s3: start.Store, tmp_path: Path
-) -> None:
-    in_bucket(tmp_path, farm, namespace, s3, runs="s3://buckett/team")
-    run = llmops.up("kept").wait(timeout_s=400).submit(config)
-    assert run.wait(400, raise_on_failure=False) == "FAILED"
-    assert f"s3://buckett/team/{run.id}" in run.view.message
-    assert "NO_SUCH_BUCKET" in run.view.message
-    assert "storage.runs" in run.view.remedy
-    assert run.view.last_step is None
-    llmops.cluster("kept").delete()
-    until(lambda: not farm.processes())
-
-
-@pytest.mark.parametrize("volume", [{"claim": "team"}, {"host_path": "/data/team"}])
 def test_a_volume_has_what_the_cluster_made_when_the_cluster_is_gone(
     farm: Farm,
     standin: StandIn,
     namespace: str,
     config: Path,
     tmp_path: Path,
-    volume: dict[str, str],
 ) -> None:
     standin.put(claim(namespace))
-    storage = {"runs": "/mnt/team/llmops", "volumes": [{"mount": "/mnt/team", **volume}]}
+    volume = {"mount": "/mnt/team", "claim": "team"}
+    storage = {"runs": "/mnt/team/llmops", "volumes": [volume]}
     template(tmp_path, storage=storage)
     cluster = llmops.up("kept").wait(timeout_s=400)
     run = cluster.submit(config)

@@ -12,6 +12,7 @@ import pytest
 import llmops_kernel as llmops
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.process import StandIn
+from tests.k8s.support.changed_template import user_in
 from tests.k8s.support.user_namespace import of_this_process
 from tests.providers.handshake import lets_in
 
@@ -68,12 +69,9 @@ def certificates(tmp_path: Path) -> Path:
 def farm(
     standin: StandIn, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Farm]:
-    kubeconfig = standin.kubeconfig(tmp_path / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    templates = user_in(standin, monkeypatch, namespace=namespace, folder=tmp_path)
     monkeypatch.setenv("LLMOPS_HOME", str(of_this_process(tmp_path) / "home"))
-    (tmp_path / "cluster_templates").mkdir()
-    (tmp_path / "cluster_templates" / "sealed.yaml").write_text(TEMPLATE)
-    monkeypatch.chdir(tmp_path)
+    (templates / "sealed.yaml").write_text(TEMPLATE)
     with Farm(standin, mode="real", grace_s=1) as running:
         yield running
     assert running.processes() == []

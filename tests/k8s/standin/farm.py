@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -67,7 +66,6 @@ class Farm:
         self._default_node = default_node
         self.nodes: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._orders = 0
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="ll-f-"))
@@ -198,17 +196,9 @@ class Farm:
 
     def kill_pod(self, name: str, *, namespace: str = "default") -> None:
         """Its processes are killed hard and it is Failed, as when its node evicts it."""
-        self._order(namespace, name, "fail")
-
-    def restart_pod(self, name: str, *, namespace: str = "default") -> None:
-        """Its container is killed hard; the kubelet starts it again in the same pod."""
-        self._orders += 1
-        self._order(namespace, name, f"restart-{self._orders}-{os.getpid()}")
-
-    def _order(self, namespace: str, name: str, order: str) -> None:
         answer = self.http.patch(
             f"/api/v1/namespaces/{namespace}/pods/{name}",
-            json={"metadata": {"annotations": {ORDER: order}}},
+            json={"metadata": {"annotations": {ORDER: "fail"}}},
             headers={"Content-Type": "application/merge-patch+json"},
         )
         answer.raise_for_status()

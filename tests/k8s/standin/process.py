@@ -74,12 +74,11 @@ class StandIn:
         kueue: bool = True,
         crd: Path | None = RAYCLUSTER_CRD,
         bookmark_s: float = 10.0,
-        log_length: int = 4000,
         has_disk: bool = False,
         starting_s: float = 2.0,
     ) -> None:
         """With a disk it can be killed and started again; for `starting_s` it refuses then."""
-        self.options = ["--bookmark-s", str(bookmark_s), "--log-length", str(log_length)]
+        self.options = ["--bookmark-s", str(bookmark_s)]
         self.options += [] if controllers else ["--no-controllers"]
         self.options += [] if kueue else ["--no-kueue"]
         if crd is not None:

@@ -1,4 +1,4 @@
-"""A user whose kubeconfig leads to the stand-in, in a folder with one template of their own."""
+"""A user whose kubeconfig leads to the stand-in, in a folder of templates."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ TEMPLATES = Path(__file__).parents[3] / "cluster_templates"
 Template = dict[str, Any]
 
 
+def user_in(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch, *, namespace: str, folder: Path
+) -> Path:
+    """Make `folder` the current one of a user of that namespace; return its templates."""
+    kubeconfig = standin.kubeconfig(folder / "kubeconfig", namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    templates = folder / "cluster_templates"
+    templates.mkdir()
+    monkeypatch.chdir(folder)
+    return templates
+
+
 def user_with_template(
     standin: StandIn,
     monkeypatch: pytest.MonkeyPatch,
@@ -25,15 +37,9 @@ def user_with_template(
     change: Callable[[Template], object],
 ) -> Path:
     """Make `folder` the current one; return its template: the shipped `kind-cpu`, changed."""
-    kubeconfig = standin.kubeconfig(folder / "kubeconfig", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    templates = user_in(standin, monkeypatch, namespace=namespace, folder=folder)
     template: Template = yaml.safe_load((TEMPLATES / "kind-cpu.yaml").read_text())
     change(template)
-    path = folder / "cluster_templates" / f"{name}.yaml"
-    path.parent.mkdir()
+    path = templates / f"{name}.yaml"
     path.write_text(yaml.safe_dump(template | {"name": name}))
-    monkeypatch.chdir(folder)
     return path
-
-
-__all__ = ["Template", "user_with_template"]

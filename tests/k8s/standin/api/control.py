@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import inspect
-import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,19 +124,4 @@ class Control:
         if body.get("reset"):
             self.state.requests.clear()
             self.state.asked_by.clear()
-        tables = self.state.store.tables
-        return {
-            "requests": requests,
-            "asked_by": asked_by,
-            "watches": dict(watches),
-            "rss": _rss(),
-            "cpu_s": time.process_time(),
-            "objects": {kind.plural: len(table.objects) for kind, table in tables.items()},
-            "version": self.state.store.version,
-            "log": sum(len(table.log) for table in tables.values()),
-        }
-
-
-def _rss() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        return {"requests": requests, "asked_by": asked_by, "watches": dict(watches)}

@@ -22,7 +22,6 @@ from tests.k8s.standin.api.dispatch import Api
 from tests.k8s.standin.api.faults import Fault
 from tests.k8s.standin.api.state import State, kueue_definitions
 from tests.k8s.standin.etcd import Etcd
-from tests.k8s.standin.objects.store import LOG_LENGTH
 
 _NO_PATHS = (
     "the request has been made before all known HTTP paths have been installed, please try again"
@@ -38,7 +37,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-controllers", action="store_true")
     parser.add_argument("--no-kueue", action="store_true")
     parser.add_argument("--bookmark-s", type=float, default=10.0)
-    parser.add_argument("--log-length", type=int, default=LOG_LENGTH, help="changes of a kind")
     parser.add_argument("--etcd", type=Path, help="file from which a server goes on")
     parser.add_argument("--starting-s", type=float, default=0.0, help="of one that goes on")
     return parser.parse_args()
@@ -134,7 +132,6 @@ async def _serve(arguments: argparse.Namespace) -> None:
     state = State(
         controllers=not arguments.no_controllers,
         bookmark_s=arguments.bookmark_s,
-        log_length=arguments.log_length,
     )
     etcd = Etcd(arguments.etcd) if arguments.etcd else None
     if etcd is not None and etcd.restore(state):

@@ -20,7 +20,7 @@ from tests.k8s.standin.objects.kinds import (
     from_definition,
 )
 from tests.k8s.standin.objects.quota import Quotas
-from tests.k8s.standin.objects.store import LOG_LENGTH, Snapshot, Store
+from tests.k8s.standin.objects.store import Snapshot, Store
 from tests.k8s.standin.objects.writes import Request, Writes
 
 ADMIN_TOKEN, USER_TOKEN = "admintok", "usertok"
@@ -44,7 +44,6 @@ class State:
 
     controllers: bool = True
     bookmark_s: float = 10.0
-    log_length: int = LOG_LENGTH
     store: Store = field(init=False)
     registry: Registry = field(default_factory=Registry)
     faults: Faults = field(default_factory=Faults)
@@ -58,7 +57,7 @@ class State:
     quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = Store(self.log_length)
+        self.store = Store()
         self.auth = Auth(self.store)
         self.writes = Writes(self.store)
         self.deletes = Deletes(self.store)

@@ -16,7 +16,7 @@ import psutil
 
 from tests.k8s.standin.kubelet import in_cluster, survivors
 from tests.k8s.standin.kubelet.pod_folder import MARK, MountError, PodFolder
-from tests.k8s.standin.kubelet.simulated import ORDER, Kubelet
+from tests.k8s.standin.kubelet.simulated import Kubelet
 from tests.k8s.standin.kubelet.survivors import Container, Survivor
 from tests.k8s.standin.nodes.scheduler import pod_path
 from tests.k8s.standin.operator.names import AUTOSCALER
@@ -276,18 +276,7 @@ class RealKubelet(Kubelet):
                 status["containerStatuses"][0] |= {"restartCount": restarts, "lastState": last}
                 await self.write(folder.pod, status)
             await asyncio.sleep(PERIOD_S)
-            self._obey_restart(folder)
         return code if code >= 0 else 128 - code
-
-    def _obey_restart(self, folder: PodFolder) -> None:
-        meta = folder.pod["metadata"]
-        pod = self.pods.get(meta["namespace"], meta["name"]) or folder.pod
-        order = (pod["metadata"].get("annotations") or {}).get(ORDER, "")
-        note = self._notes[folder.uid]
-        if order.startswith("restart") and order != note.obeyed:
-            note.obeyed = order
-            note.write(folder.path)
-            kill(marked(folder.uid), signal.SIGKILL)
 
     async def _is_ready(self, folder: PodFolder) -> bool:
         probe = folder.pod["spec"]["containers"][0].get("readinessProbe") or {}

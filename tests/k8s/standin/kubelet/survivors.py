@@ -33,7 +33,6 @@ class Survivor:
     born_s: float = 0.0
     """When that process was created: its number may be another's by now."""
     restarts: int = 0
-    obeyed: str = ""
 
     @property
     def scope(self) -> tuple[str, str]:

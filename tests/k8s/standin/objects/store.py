@@ -107,8 +107,7 @@ class Table:
 class Store:
     """The whole state of the server; used from its event loop only."""
 
-    def __init__(self, log_length: int = LOG_LENGTH) -> None:
-        self.log_length = log_length
+    def __init__(self) -> None:
         self.version = FIRST_VERSION
         self.tables: dict[Kind, Table] = {}
         self.uids: dict[str, Snapshot] = {}
@@ -118,7 +117,7 @@ class Store:
     def table(self, kind: Kind) -> Table:
         table = self.tables.get(kind)
         if table is None:
-            table = self.tables[kind] = Table(length=self.log_length, floor=self.version)
+            table = self.tables[kind] = Table(length=LOG_LENGTH, floor=self.version)
         return table
 
     def get(self, kind: Kind, namespace: str, name: str) -> Snapshot | None:

@@ -1,4 +1,4 @@
-"""Containers run on while their kubelet is killed; the next one takes them up, or ends them."""
+"""Kubelets with real processes: containers that outlive a killed one, and one that cannot start."""
 
 from __future__ import annotations
 
@@ -80,3 +80,21 @@ def test_a_killed_kubelet(farm: Farm, namespace: str) -> None:
     assert pids(farm, "kept") == before["kept"]
     psutil.Process(before["kept"][0]).kill()
     until(lambda: restarts(farm, namespace, "kept") == [(1, True)], report=farm.report)
+
+
+def test_a_secret_that_is_missing_keeps_a_container_from_starting(
+    farm: Farm, namespace: str
+) -> None:
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "a"}}}]
+    container = {"name": "main", "image": "any", "command": SLEEP, "env": env}
+    body = {"metadata": {"name": "waits"}, "spec": {"containers": [container]}}
+    farm.http.post(PODS.format(namespace), json=body).raise_for_status()
+
+    def waiting() -> dict[str, str]:
+        states = status(farm, namespace, "waits").get("containerStatuses", [])
+        return next((one["state"].get("waiting") or {} for one in states), {})
+
+    until(lambda: waiting().get("message"), report=farm.report)
+    reported = {"reason": "CreateContainerConfigError", "message": 'secret "absent" not found'}
+    assert waiting() == reported
+    assert farm.processes() == []
