@@ -204,20 +204,7 @@ def test_a_machine_that_is_too_slow_submits_the_run_again_with_fewer_steps(
         assert tuned.config.input.limit == rows
         assert LEAST_ROWS <= rows <= 96
         assert "`llmops demo --max-steps 9000` makes all of them" in words
-    finally:
-        llmops.down("local")
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_it_ends_with_base_and_adapter_in_one_table(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = run_demo(tiny, max_steps=2)
-        shown = capsys.readouterr().out
-        assert code == 0, shown
-        base, tuned = llmops.runs()[1], llmops.runs()[0]
+        # It ends with base and adapter in one table.
         assert base.record.kind == tuned.record.kind == "score"
         assert (base.config.model.adapter, bool(tuned.config.model.adapter)) == ("", True)
         compared = shown.partition("the base model against the adapter")[2]

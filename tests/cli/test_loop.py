@@ -18,15 +18,12 @@ from tests.cli.conftest import process
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-FAILING_HOOK = "def format_example(row):\n    raise KeyError('no dish in ' + row['text'][:1])\n"
-
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A tiny config and data, and a cluster that `llmops up` started."""
     folder = tmp_path_factory.mktemp("loop") / "w"
     write_workspace(folder)
-    (folder / "hooks.py").write_text(FAILING_HOOK)
     done = process("up")
     assert done.returncode == 0, done.stderr
     yield folder
@@ -113,13 +110,6 @@ def test_time_runs_out_with_a_code_of_its_own(config: str) -> None:
     assert process("wait", "--timeout", "0.5").returncode == 124
     process("stop", "last")
     assert process("wait", "--json", "--timeout", "90").returncode in (1, 3)
-
-
-def test_a_failing_hook_is_reported_once_with_its_line(config: str) -> None:
-    failed = process("submit", config, "hooks.file=hooks.py", "--follow")
-    assert failed.returncode == 1
-    assert failed.stdout.count("KeyError") >= 1
-    assert "hooks.py:2" in failed.stdout
 
 
 def test_a_wrong_config_starts_nothing(config: str) -> None:

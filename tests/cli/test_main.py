@@ -34,24 +34,17 @@ def test_these_are_the_commands() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(
-    command: str, llmops: Llmops, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert llmops(command, "--help") == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"Example: {EXAMPLES[command]}" in shown
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_breaks_lines_only_where_they_are_full(
+def test_every_command_has_help_with_an_example_in_full_lines(
     command: str,
     llmops: Llmops,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    llmops(command, "--help")
-    text = capsys.readouterr().out.partition("╭")[0].splitlines()
+    assert llmops(command, "--help") == 0
+    shown = capsys.readouterr().out
+    assert f"Example: {EXAMPLES[command]}" in " ".join(shown.split())
+    text = shown.partition("╭")[0].splitlines()
     for line, following in itertools.pairwise(text):
         if line.strip() and following.strip():
             assert len(f"{line.rstrip()} {following.split()[0]}") > 78, line

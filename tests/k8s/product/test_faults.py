@@ -16,7 +16,6 @@ import pytest
 
 import llmops_kernel as llmops
 from llmops_kernel.errors import ClusterStartError, ConfigError, LLMOpsError
-from llmops_kernel.providers.kuberay.api.cache import close_caches
 from tests.k8s.recordings import RAYCLUSTER_CRD
 from tests.k8s.standin.farm import Farm
 from tests.k8s.standin.kueue import workloads as kueue
@@ -203,19 +202,6 @@ def test_no_further_cluster_by_the_quota(user: UserNamespace) -> None:
     assert not user.exists()
 
 
-def test_namespace_missing(user: UserNamespace) -> None:
-    error = refused(user.template(namespace="nowhere"))
-    assert "There is no namespace 'nowhere' in context standin" in error.message
-    assert "kubectl --context standin create namespace nowhere" in error.remedy
-
-
-def test_name_too_long(user: UserNamespace) -> None:
-    name = "a" * 60
-    error = refused(user.template(name))
-    assert "60" in error.message or "53" in str(error)
-    assert not user.exists(name)
-
-
 def test_more_worker_groups_than_kueue_takes(user: UserNamespace) -> None:
     groups = [{"name": f"g{i}", "cpus": "1", "memory": "1Gi"} for i in range(18)]
     error = refused(user.template(queue="team-a", worker_groups=groups))
@@ -223,22 +209,6 @@ def test_more_worker_groups_than_kueue_takes(user: UserNamespace) -> None:
     assert "18 worker groups" in error.message
     assert "17 besides the head" in error.message
     assert not user.exists()
-
-
-def test_expired_token(user: UserNamespace, farm: Farm) -> None:
-    cluster = llmops.up(user.template()).wait(timeout_s=30)
-    user.standin.user("ann", "anntoken", [])
-    user.login("anntoken")
-    user.standin.fault("expire", token="anntoken")
-    close_caches()
-    with pytest.raises(LLMOpsError) as caught:
-        llmops.up(user.template())
-    assert "rejected the credentials: expired or wrong" in caught.value.message
-    assert caught.value.remedy
-    # A new token in the kubeconfig is all that it takes.
-    user.login(user.standin.admin_token)
-    close_caches()
-    assert cluster.info.is_ready
 
 
 def test_a_token_that_is_renewed_by_a_command_is_renewed(user: UserNamespace, farm: Farm) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import gzip
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from llmops_kernel.cli.main import main
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.reading.templates import load_cluster_template, shipped
 from llmops_kernel.providers.kuberay.render.manifest import render
-from tests.k8s.recordings import RAYCLUSTER_CRD
+from tests.cli.conftest import Llmops, call
 from tests.k8s.standin.process import StandIn
 
 FOLDER = Path(__file__).parents[3] / "cluster_templates"
@@ -27,7 +23,6 @@ image: rayproject/ray:2.60.0
 worker_groups:
   - {name: cpu, cpus: 1, memory: 2Gi, max_replicas: 4}
 """
-Llmops = Callable[..., int]
 
 
 @pytest.fixture
@@ -45,27 +40,7 @@ def llmops(
     monkeypatch.setenv("LLMOPS_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cluster_templates").mkdir()
-
-    def call(*arguments: str) -> int:
-        with pytest.raises(SystemExit) as deletion_reasons:
-            main(arguments)
-        return deletion_reasons.value.code if isinstance(deletion_reasons.value.code, int) else 0
-
     return call
-
-
-@pytest.fixture
-def older_crd(standin: StandIn) -> Iterator[None]:
-    """As KubeRay 1.4 had it: no authOptions, no upgradeStrategy."""
-    crd = json.loads(gzip.decompress(RAYCLUSTER_CRD.read_bytes()))
-    older = copy.deepcopy(crd)
-    for version in older["spec"]["versions"]:
-        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-        for name in ("authOptions", "upgradeStrategy"):
-            del spec[name]
-    standin.install_crd(older)
-    yield
-    standin.install_crd(crd)
 
 
 def write(name: str, text: str) -> None:
@@ -122,10 +97,6 @@ def test_a_dry_run_makes_nothing_and_fits_a_cluster_that_is_there(
     ("raw", "says"),
     [
         ("{idleSuspend: true}", r"spec\.idleSuspend"),
-        ("{suspend: 3}", r"spec\.suspend"),
-        ("{managedBy: me}", "managedBy"),
-        ("{upgradeStrategy: {type: Rolling}}", "upgradeStrategy"),
-        ("{workerGroupSpecs: [{groupName: cpu, priority: 3000000000}]}", "priority"),
         (
             "{headGroupSpec: {template: {spec: {contaners: []}}}}",
             r"spec\.headGroupSpec\.template\.spec\.contaners",
@@ -141,18 +112,6 @@ def test_what_the_server_refuses_is_reported_field_by_field(
     assert printed.out == ""
     assert re.search(says, printed.err)
     assert "Traceback" not in printed.err
-
-
-def test_an_older_crd_gets_the_token_by_variables(
-    llmops: Llmops, older_crd: None, capsys: pytest.CaptureFixture[str]
-):
-    write("small", SMALL)
-    assert llmops("cluster", "render", "small", "--dry-run=server", "--raycluster-only") == 0
-    made = yaml.safe_load(capsys.readouterr().out)
-    assert "authOptions" not in made["spec"]
-    container = made["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    names = {entry["name"]: entry for entry in container["env"]}
-    assert names["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "small"
 
 
 def test_an_edit_is_reported_and_then_applied(
@@ -200,38 +159,6 @@ def test_what_cannot_be_changed_is_not_tried(
     assert llmops("cluster", "apply", "small", "--yes") == 1
     assert "managedBy cannot be changed" in capsys.readouterr().err
     assert live(standin, namespace, "small")["metadata"]["generation"] == 1
-
-
-def test_a_field_that_leaves_the_template_leaves_the_cluster(
-    llmops: Llmops, standin: StandIn, namespace: str
-):
-    write("small", SMALL + "service_account: ray\nenv: {A: b}\n")
-    create(standin, namespace, "small")
-    write("small", SMALL)
-    assert llmops("cluster", "apply", "small", "--yes") == 0
-    pod = live(standin, namespace, "small")["spec"]["headGroupSpec"]["template"]["spec"]
-    assert "serviceAccountName" not in pod
-    assert "A" not in [entry["name"] for entry in pod["containers"][0]["env"]]
-
-
-def test_the_autoscalers_replicas_survive_an_apply(
-    llmops: Llmops, standin: StandIn, namespace: str
-):
-    write("small", SMALL + "autoscaling: true\n")
-    create(standin, namespace, "small")
-    with standin.client() as client:
-        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}]
-        client.patch(
-            f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters/small",
-            content=json.dumps(patch),
-            headers={"Content-Type": "application/json-patch+json"},
-            params={"fieldManager": "autoscaler"},
-        ).raise_for_status()
-    write("small", SMALL + "autoscaling: {enabled: true, idle_timeout_s: 77}\n")
-    assert llmops("cluster", "apply", "small", "--yes") == 0
-    spec = live(standin, namespace, "small")["spec"]
-    assert spec["autoscalerOptions"]["idleTimeoutSeconds"] == 77
-    assert spec["workerGroupSpecs"][0]["replicas"] == 4
 
 
 def test_the_role_is_enough_and_the_least(standin: StandIn, namespace: str):

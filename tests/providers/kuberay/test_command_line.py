@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 import llmops_kernel as llmops_api
-from llmops_kernel.cli.main import main
-from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterState
+from tests.cli.conftest import call
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud
 from tests.providers.kuberay.life.test_denials import as_user_without
@@ -27,14 +26,12 @@ pytestmark = pytest.mark.usefixtures("farm")
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as deletion_reasons:
-            main(arguments)
+    def run_command(*arguments: str) -> tuple[int, str, str]:
+        code = call(*arguments)
         printed = capsys.readouterr()
-        code = deletion_reasons.value.code
-        return (code if isinstance(code, int) else 0), printed.out, printed.err
+        return code, printed.out, printed.err
 
-    return call
+    return run_command
 
 
 @pytest.fixture
@@ -175,13 +172,3 @@ def test_in_python_up_returns_at_once_and_the_handle_waits(
     assert cluster.info.kept_until_s is not None
     cluster.scale(workers={"w": 1}, wait=True)
     assert cluster.info.workers_ready == 1
-
-
-def test_a_wait_that_runs_out_of_time_says_why(cloud: Cloud, tmp_path: Path) -> None:
-    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
-    path = tmp_path / "one.yaml"
-    data = cloud.template(worker_groups=[group]).model_dump(mode="json")
-    path.write_text(yaml.safe_dump(data))
-    cluster = llmops_api.up(path)
-    with pytest.raises(ClusterStartError, match="1 of 1 worker"):
-        cluster.wait(timeout_s=3)

@@ -1,4 +1,4 @@
-"""Which context gets the cluster: whole pods, quota, cohorts, and the sentence that says why."""
+"""Whether a context has room: whole pods, quota, cohorts; the choice is in test_contexts.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.providers.kuberay.fit.capacity import Fit, PodSet, Verdict, nodes_verdict
 from llmops_kernel.providers.kuberay.fit.node_fit import nodes_with_free_capacity, requests_of
 from llmops_kernel.providers.kuberay.fit.queues import quotas_of
-from llmops_kernel.providers.kuberay.life.choose import ContextSnapshot, ask_all, choice, verdict
-from llmops_kernel.providers.kuberay.state.discovery import KubeScope
+from llmops_kernel.providers.kuberay.life.choose import ContextSnapshot, verdict
 from tests.providers.kuberay.observations import node, pod
 
 GPU = "nvidia.com/gpu"
@@ -256,48 +254,3 @@ def test_borrowing_is_counted_once() -> None:
         share(nominal="8", used="12", cohort="c"), [share("other", "8", "2", cohort="c")]
     )
     assert (quota.available, quota.limit) == (Decimal(2), Decimal(16))
-
-
-A, B, C = KubeScope("a", "team"), KubeScope("b", "team"), KubeScope("c", "team")
-
-
-def test_the_first_with_capacity_is_taken_and_those_before_it_are_reported() -> None:
-    found = choice(
-        {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.NOW, "8 free"), C: Verdict(Fit.NOW)},
-        template=TEMPLATE,
-    )
-    assert found.scope == B
-    assert found.reason == "b/team has free capacity (8 free); skipped a/team: full"
-
-
-def test_known_capacity_comes_before_unknown_capacity() -> None:
-    both = {A: Verdict(Fit.UNKNOWN, "hidden"), B: Verdict(Fit.NOW)}
-    assert choice(both, template=TEMPLATE).scope == B
-    later = {A: Verdict(Fit.LATER, "full"), B: Verdict(Fit.UNKNOWN, "hidden")}
-    assert choice(later, template=TEMPLATE).reason == (
-        "b/team may have free capacity (hidden); skipped a/team: full"
-    )
-
-
-def test_where_it_fits_nowhere_each_context_says_why() -> None:
-    with pytest.raises(ClusterStartError) as caught:
-        choice(
-            {A: Verdict(Fit.NEVER, "no GPUs"), B: Verdict(Fit.NEVER, "cannot be checked (401)")},
-            template=TEMPLATE,
-        )
-    assert caught.value.message == (
-        "Cluster 'c' fits in none of its contexts: a/team: no GPUs; b/team: cannot be checked (401)"
-    )
-
-
-def test_a_place_that_does_not_answer_costs_the_time_limit_once() -> None:
-    import threading
-    import time
-
-    never = threading.Event()
-    begun_s = time.monotonic()
-    found = ask_all({A: lambda: 1, B: never.wait, C: never.wait}, timeout_s=2.0)
-    assert time.monotonic() - begun_s < 3.9
-    assert found[A] == 1
-    assert "no answer" in str(found[B])
-    never.set()

@@ -150,27 +150,6 @@ def _acted(report: Report) -> Report | None:
     return report if report.did else None
 
 
-def test_nothing_goes_while_its_history_cannot_be_saved(
-    cloud: Cloud, ray: RayDashboard, store: RunStore, tmp_path: Path
-) -> None:
-    up(cloud, idle=OFTEN)
-    run_id = write_run(store, cloud, ray, folder=tmp_path / "remote")
-    ray.run("lora-1-1", status="FAILED")
-    ray.refuses.add("llmops/lora-1/1-worker-0.jsonl")
-    time.sleep(1.2)
-    report = guard_once(cloud.provider, "one")
-    assert report.did == ""
-    assert f"1 run on cluster 'one' ({run_id}) cannot be archived" in report.trouble
-    cluster = Cluster("one", provider=cloud.provider)
-    for act in (cluster.suspend, cluster.delete, cluster.down):
-        with pytest.raises(HistoryError) as caught:
-            act()
-        assert "--force" in caught.value.remedy
-    assert "suspend" not in cloud.live()["spec"]
-    cluster.delete(force=True)
-    assert cloud.live()["code"] == 404
-
-
 def test_a_silent_ray_holds_up_a_delete_and_a_dead_head_does_not(
     cloud: Cloud, ray: RayDashboard, store: RunStore, farm: Farm, tmp_path: Path
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.cli.main import main
 from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.render.manifest import render
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from llmops_kernel.providers.protocol import ClusterAction
+from tests.cli.conftest import call
 from tests.providers.kuberay.conftest import Cloud
 from tests.waiting import until
 
@@ -70,8 +70,7 @@ def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
         assert reason.message.startswith(("The head pod", "0 of 1 workers"))
         assert reason.remedy == "ask again: `llmops status one`"
         fresh(cloud)
-        with pytest.raises(SystemExit, match="1"):
-            main(["status", "one"])
+        assert call("status", "one") == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "no node has 5000 cpu" in printed
     assert "not answered in time" not in printed
