@@ -3,11 +3,13 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
+import { ITranslator } from '@jupyterlab/translation';
 
 import { Api, asTrouble } from './api';
 import { Live } from './live';
 import { Operations } from './operations';
 import { ILLMOps, IOperations } from './tokens';
+import { setTranslator } from './trans';
 
 /**
  * Provides access to the server. The first request checks that both versions match.
@@ -16,7 +18,11 @@ export const connectionPlugin: JupyterFrontEndPlugin<ILLMOps> = {
   id: '@llmops/lab:connection',
   description: 'Requests and live messages of the llmops server extension.',
   provides: ILLMOps,
-  activate: (app: JupyterFrontEnd) => {
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, translator: ITranslator | null) => {
+    if (translator) {
+      setTranslator(translator);
+    }
     const settings = app.serviceManager.serverSettings;
     const api = new Api(settings, new Live(settings));
     api.ready.catch(error => {

@@ -1,8 +1,8 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { asTrouble } from '../api';
 import { IClusterModel, ILLMOps, IOperations } from '../tokens';
+import { trans } from '../trans';
 import { confirm, showError } from '../ui/dialogs';
 import { OperationInfo, ScaleBody } from '../wire';
 import { whyNot } from './model';
@@ -21,8 +21,7 @@ export class ClusterActions {
   constructor(
     private llmops: ILLMOps,
     private model: IClusterModel,
-    private operations: IOperations,
-    private trans: TranslationBundle
+    private operations: IOperations
   ) {}
 
   async run(action: ClusterAction, cluster: string): Promise<void> {
@@ -33,14 +32,13 @@ export class ClusterActions {
         this.follow(await startAction(llmops, cluster, action, numbers));
       }
     } catch (error) {
-      const title = this.trans.__('Cannot %1 cluster %2', action, cluster);
+      const title = trans.__('Cannot %1 cluster %2', action, cluster);
       await showError(title, error);
     }
   }
 
   /** Answers at once: it only writes down a wish. */
   async keep(cluster: string, hours: number): Promise<void> {
-    const { trans } = this;
     try {
       await keepCluster(this.llmops, cluster, hours * 3600);
       Notification.success(
@@ -80,7 +78,7 @@ export class ClusterActions {
       return names[0] ?? null;
     }
     const result = await InputDialog.getItem({
-      title: this.trans.__('Which cluster?'),
+      title: trans.__('Which cluster?'),
       items: names
     });
     return result.button.accept ? result.value : null;
@@ -91,14 +89,13 @@ export class ClusterActions {
     action: ClusterAction,
     cluster: string
   ): Promise<ScaleBody | null> {
-    const { trans } = this;
     const info = this.model.find(cluster)?.info;
     if (action === 'resume' && !info?.queue) {
       return {}; // Only a queue may replace a head that runs.
     }
     const preview = await previewAction(this.llmops, cluster, action);
     if (action === 'scale') {
-      return info ? askNumbers(info, preview, trans) : null;
+      return info ? askNumbers(info, preview) : null;
     }
     if (!preview.needs_confirmation) {
       return {};
@@ -122,7 +119,6 @@ export class ClusterActions {
     action: ClusterAction,
     cluster: string
   ): { title: string; action: string } {
-    const { trans } = this;
     switch (action) {
       case 'delete':
         return {

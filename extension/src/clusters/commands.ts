@@ -2,7 +2,6 @@ import { JupyterFrontEnd } from '@jupyterlab/application';
 import { Clipboard, ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   codeIcon,
   deleteIcon,
@@ -14,6 +13,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel } from '../tokens';
+import { trans } from '../trans';
 import { ClusterInfo } from '../wire';
 import { ClusterActions } from './actions';
 import { scaleIcon } from './icons';
@@ -50,10 +50,9 @@ export function addActionCommands(options: {
   notebooks: INotebookTracker | null;
   consoles: IConsoleTracker | null;
   palette: ICommandPalette | null;
-  trans: TranslationBundle;
 }): void {
-  const { app, model, actions, notebooks, consoles, palette, trans } = options;
-  for (const text of texts(trans)) {
+  const { app, model, actions, notebooks, consoles, palette } = options;
+  for (const text of texts()) {
     app.commands.addCommand(text.id, {
       label: text.label,
       caption: args => reason(model, text, args) || text.caption,
@@ -83,7 +82,7 @@ export function addActionCommands(options: {
         if (prompt && app.shell.currentWidget === consoles?.currentWidget) {
           prompt.model.sharedModel.setSource(attachCode(name));
         } else {
-          insertCode(attachCode(name), notebooks, trans);
+          insertCode(attachCode(name), notebooks);
         }
       }
     }
@@ -93,7 +92,7 @@ export function addActionCommands(options: {
     category: CATEGORY
   });
   model.changed.connect(() => {
-    texts(trans).forEach(({ id }) => app.commands.notifyCommandChanged(id));
+    texts().forEach(({ id }) => app.commands.notifyCommandChanged(id));
   });
 }
 
@@ -102,9 +101,8 @@ function addKeepCommand(options: {
   app: JupyterFrontEnd;
   model: IClusterModel;
   actions: ClusterActions;
-  trans: TranslationBundle;
 }): void {
-  const { app, model, actions, trans } = options;
+  const { app, model, actions } = options;
   const canKeep = (name: string): boolean => {
     const info = model.find(name)?.info;
     return info !== undefined && info !== null && hasEnd(info);
@@ -143,7 +141,7 @@ function hasEnd(info: ClusterInfo): boolean {
   );
 }
 
-function texts(trans: TranslationBundle): IText[] {
+function texts(): IText[] {
   return [
     {
       id: CommandIDs.resumeCluster,
@@ -195,11 +193,7 @@ function reason(
 }
 
 /** Below the active cell of the notebook that was used last; else on the clipboard. */
-function insertCode(
-  code: string,
-  notebooks: INotebookTracker | null,
-  trans: TranslationBundle
-): void {
+function insertCode(code: string, notebooks: INotebookTracker | null): void {
   const notebook = notebooks?.currentWidget?.content;
   if (notebook?.model && !notebook.model.readOnly) {
     NotebookActions.insertBelow(notebook);

@@ -1,7 +1,7 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { pages } from '../dashboard/pages';
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { Ellipsed } from '../ui/parts';
 import { ClusterInfo, EngineInfo, GroupInfo } from '../wire';
@@ -11,14 +11,13 @@ import { ClusterInfo, EngineInfo, GroupInfo } from '../wire';
  */
 export function Details(props: {
   info: ClusterInfo;
-  trans: TranslationBundle;
   openPage: (page: string) => void;
 }): JSX.Element {
-  const { info, trans } = props;
+  const { info } = props;
   const facts = [
     [trans.__('provider'), info.provider],
     ['Ray', info.ray_version],
-    ...place(info, trans),
+    ...place(info),
     [trans.__('address'), info.ray_address],
     [
       trans.__('host memory'),
@@ -34,7 +33,7 @@ export function Details(props: {
       ? [[trans.__('running'), info.running.join('; ')]]
       : []),
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
-    [trans.__('fork server'), warmLine(info, trans)],
+    [trans.__('fork server'), warmLine(info)],
     [trans.__('dashboard'), info.dashboard_url]
   ];
   return (
@@ -46,9 +45,9 @@ export function Details(props: {
             <dd>{value || fmt.DASH}</dd>
           </React.Fragment>
         ))}
-        <Engines engines={info.engines ?? []} trans={trans} />
+        <Engines engines={info.engines ?? []} />
       </dl>
-      {info.groups.length > 0 && <Groups groups={info.groups} trans={trans} />}
+      {info.groups.length > 0 && <Groups groups={info.groups} />}
       {info.state === 'ready' && <Pages {...props} />}
       {info.log_tail && (
         <pre
@@ -65,10 +64,7 @@ export function Details(props: {
 }
 
 /** Where on Kubernetes it is; nothing of it for a local cluster. */
-function place(
-  info: ClusterInfo,
-  trans: TranslationBundle
-): (string | null)[][] {
+function place(info: ClusterInfo): (string | null)[][] {
   if (info.namespace === null) {
     return [];
   }
@@ -87,11 +83,8 @@ function place(
   ];
 }
 
-function Groups(props: {
-  groups: readonly GroupInfo[];
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { groups, trans } = props;
+function Groups(props: { groups: readonly GroupInfo[] }): JSX.Element {
+  const { groups } = props;
   return (
     <table className="llmops-clusters-groups">
       <thead>
@@ -108,7 +101,7 @@ function Groups(props: {
             <td>{group.name}</td>
             <td>{fmt.count(group.ready)}</td>
             <td>{fmt.count(group.pods)}</td>
-            <td>{bounds(group, trans)}</td>
+            <td>{bounds(group)}</td>
           </tr>
         ))}
       </tbody>
@@ -117,7 +110,7 @@ function Groups(props: {
 }
 
 /** How many replicas there may be, and of how many pods each is where that is not one. */
-function bounds(group: GroupInfo, trans: TranslationBundle): string {
+function bounds(group: GroupInfo): string {
   const text = `${fmt.count(group.min_replicas)}–${fmt.count(group.max_replicas)}`;
   return group.hosts > 1
     ? trans.__('%1 × %2 pods', text, fmt.count(group.hosts))
@@ -126,16 +119,15 @@ function bounds(group: GroupInfo, trans: TranslationBundle): string {
 
 function Pages(props: {
   info: ClusterInfo;
-  trans: TranslationBundle;
   openPage: (page: string) => void;
 }): JSX.Element {
-  const { info, trans, openPage } = props;
+  const { info, openPage } = props;
   return (
     <ul
       className="llmops-clusters-pages"
       aria-label={trans.__('Pages of the Ray Dashboard of %1', info.name)}
     >
-      {pages(trans).map(({ name, label }) => (
+      {pages().map(({ name, label }) => (
         <li key={name}>
           <button
             type="button"
@@ -151,19 +143,12 @@ function Pages(props: {
 }
 
 /** What is loaded for score runs and chats; nothing where there is none. */
-function Engines(props: {
-  engines: readonly EngineInfo[];
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { engines, trans } = props;
+function Engines(props: { engines: readonly EngineInfo[] }): JSX.Element {
+  const { engines } = props;
   return (
     <>
       {engines.map(engine => {
-        const { model, state, run } = engineTexts(
-          engine,
-          Date.now() / 1000,
-          trans
-        );
+        const { model, state, run } = engineTexts(engine, Date.now() / 1000);
         return (
           <React.Fragment key={engine.name}>
             <dt>{trans.__('engine')}</dt>
@@ -185,8 +170,7 @@ function Engines(props: {
  */
 export function engineTexts(
   engine: EngineInfo,
-  now: number,
-  trans: TranslationBundle
+  now: number
 ): { model: string; state: string; run: string } {
   const { idle_since_s: idle, leaves_at_s: leaves, run } = engine;
   const parts = [
@@ -210,7 +194,7 @@ export function engineTexts(
 }
 
 /** `warm, 1204 modules loaded, 3 processes forked`. */
-export function warmLine(info: ClusterInfo, trans: TranslationBundle): string {
+export function warmLine(info: ClusterInfo): string {
   const parts = [info.warm];
   if (info.warm_modules !== null) {
     parts.push(trans.__('%1 modules loaded', info.warm_modules));

@@ -5,14 +5,10 @@ import {
 import { ISessionContext } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import {
-  ITranslator,
-  nullTranslator,
-  TranslationBundle
-} from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
-import { IPreferences } from '../tokens';
+import { ILLMOps, IPreferences } from '../tokens';
+import { trans } from '../trans';
 
 /**
  * A kernel that a reloaded page finds again may have a `cluster` of the user's.
@@ -73,11 +69,7 @@ export function attachKernels(
   look();
 }
 
-function addCommand(
-  app: JupyterFrontEnd,
-  preferences: IPreferences,
-  trans: TranslationBundle
-): void {
+function addCommand(app: JupyterFrontEnd, preferences: IPreferences): void {
   app.commands.addCommand(CommandIDs.attachKernels, {
     label: trans.__('Attach All Kernels to This Cluster'),
     caption: trans.__(
@@ -108,17 +100,17 @@ export const attachPlugin: JupyterFrontEndPlugin<void> = {
   id: '@llmops/lab:attach-kernels',
   description: 'Attaches new kernels to a cluster.',
   autoStart: true,
-  requires: [IPreferences],
-  optional: [INotebookTracker, IConsoleTracker, ITranslator],
+  // The first is for the language of its texts.
+  requires: [ILLMOps, IPreferences],
+  optional: [INotebookTracker, IConsoleTracker],
   activate: (
     app: JupyterFrontEnd,
+    _: ILLMOps,
     preferences: IPreferences,
     notebooks: INotebookTracker | null,
-    consoles: IConsoleTracker | null,
-    translator: ITranslator | null
+    consoles: IConsoleTracker | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    addCommand(app, preferences, trans);
+    addCommand(app, preferences);
     notebooks?.widgetAdded.connect((_, { sessionContext }) =>
       attachKernels(sessionContext, preferences)
     );

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { ClusterInfo, ClusterRow, Waiting } from '../wire';
 import { deadline, isSoon } from './times';
@@ -10,7 +10,6 @@ interface IProps {
 
   /** By the server's clock. */
   nowS: number;
-  trans: TranslationBundle;
   keep: () => void;
 }
 
@@ -18,7 +17,7 @@ interface IProps {
  * What is wrong or odd, why it waits, when it goes away, and how old the news is.
  */
 export function Notes(props: IProps): JSX.Element | null {
-  const { row, trans } = props;
+  const { row } = props;
   const { info, stale } = row;
   const isShown = info !== null && info.state !== 'stopped';
   const waiting = isShown ? info.waiting : [];
@@ -35,7 +34,7 @@ export function Notes(props: IProps): JSX.Element | null {
           {info.remedy && <div>{trans.__('Try: %1', info.remedy)}</div>}
         </div>
       )}
-      {waiting.length > 0 && <Reasons reasons={waiting} trans={trans} />}
+      {waiting.length > 0 && <Reasons reasons={waiting} />}
       {showsEnd && <End {...props} info={info} />}
       {stale && <Stale {...props} />}
     </div>
@@ -53,11 +52,8 @@ function isOdd(info: ClusterInfo): boolean {
   );
 }
 
-function Reasons(props: {
-  reasons: readonly Waiting[];
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { reasons, trans } = props;
+function Reasons(props: { reasons: readonly Waiting[] }): JSX.Element {
+  const { reasons } = props;
   return (
     <ul
       className="llmops-clusters-waiting"
@@ -74,10 +70,10 @@ function Reasons(props: {
 }
 
 function End(props: IProps & { info: ClusterInfo }): JSX.Element {
-  const { info, nowS, trans, keep } = props;
+  const { info, nowS, keep } = props;
   return (
     <div className="llmops-clusters-end" role="status">
-      <span>{trans.__('This cluster %1.', deadline(info, nowS, trans))}</span>
+      <span>{trans.__('This cluster %1.', deadline(info, nowS))}</span>
       <button type="button" className="jp-mod-styled" onClick={keep}>
         {trans.__('Keep 2 h')}
       </button>
@@ -85,7 +81,7 @@ function End(props: IProps & { info: ClusterInfo }): JSX.Element {
   );
 }
 
-function Stale({ row, nowS, trans }: IProps): JSX.Element {
+function Stale({ row, nowS }: IProps): JSX.Element {
   return (
     <div className="llmops-clusters-stale" role="status">
       {row.checked_s === null

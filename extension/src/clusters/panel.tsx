@@ -1,5 +1,4 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { addIcon, closeIcon, MenuSvg } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import { Message } from '@lumino/messaging';
@@ -9,6 +8,7 @@ import { CommandIDs } from '../commands';
 import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
+import { trans } from '../trans';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { moveByArrows, useOneTabStop } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
@@ -34,7 +34,6 @@ interface IProps {
   model: IClusterModel;
   operations: IOperations;
   commands: CommandRegistry;
-  trans: TranslationBundle;
 }
 
 /**
@@ -45,7 +44,7 @@ export class ClusterPanel extends ReactWidget {
     super();
     this.id = 'llmops-clusters';
     this.title.icon = clustersIcon;
-    this.title.caption = props.trans.__('Ray Clusters');
+    this.title.caption = trans.__('Ray Clusters');
     this.addClass('llmops-clusters');
     this.node.tabIndex = -1;
     this.node.setAttribute('role', 'region');
@@ -73,7 +72,7 @@ export class ClusterPanel extends ReactWidget {
 }
 
 function Clusters(props: IProps): JSX.Element {
-  const { model, commands, trans } = props;
+  const { model, commands } = props;
   return (
     <>
       <div className="llmops-clusters-head">
@@ -97,7 +96,7 @@ function Clusters(props: IProps): JSX.Element {
   );
 }
 
-function Failures({ model, operations, trans }: IProps): JSX.Element {
+function Failures({ model, operations }: IProps): JSX.Element {
   const [closed, setClosed] = React.useState<ReadonlySet<string>>(new Set());
   const close = (operation: OperationInfo) =>
     setClosed(new Set([...closed, operation.id]));
@@ -125,7 +124,7 @@ function Failures({ model, operations, trans }: IProps): JSX.Element {
   );
 }
 
-function List({ model, commands, trans }: IProps): JSX.Element {
+function List({ model, commands }: IProps): JSX.Element {
   const nowS = useNow() + model.aheadS;
   const { ref, onFocus } = useOneTabStop('.llmops-clusters-row');
   if (!model.isKnown) {
@@ -162,11 +161,8 @@ function List({ model, commands, trans }: IProps): JSX.Element {
           key={row.name}
           row={row}
           nowS={nowS}
-          trans={trans}
           execute={(command, args) => void commands.execute(command, args)}
-          menu={(cluster, event) =>
-            openMenu({ commands, trans, cluster }, event)
-          }
+          menu={(cluster, event) => openMenu({ commands, cluster }, event)}
         />
       ))}
     </ul>
@@ -177,16 +173,15 @@ function List({ model, commands, trans }: IProps): JSX.Element {
 function openMenu(
   options: {
     commands: CommandRegistry;
-    trans: TranslationBundle;
     cluster: string;
   },
   event: React.MouseEvent
 ): void {
-  const { commands, trans, cluster } = options;
+  const { commands, cluster } = options;
   const menu = rowMenu(commands, MENU, { cluster });
   const submenu = new MenuSvg({ commands });
   submenu.title.label = trans.__('Pages of the Ray Dashboard');
-  pages(trans).forEach(({ name: page }) =>
+  pages().forEach(({ name: page }) =>
     submenu.addItem({
       command: CommandIDs.openDashboard,
       args: { cluster, page }

@@ -8,11 +8,11 @@ import { IEditorServices } from '@jupyterlab/codeeditor';
 import { ILauncher } from '@jupyterlab/launcher';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { clustersIcon } from '../icons';
 import { IClusterModel, ILLMOps, IOperations } from '../tokens';
+import { trans } from '../trans';
 import { ClusterActions } from './actions';
 import { addActionCommands } from './commands';
 import { ClusterModel } from './model';
@@ -39,18 +39,16 @@ export const clusterPanelPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Lists Ray clusters in the left side bar.',
   autoStart: true,
   requires: [IClusterModel, IOperations],
-  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  optional: [ICommandPalette, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     model: IClusterModel,
     operations: IOperations,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const { commands } = app;
-    const panel = new ClusterPanel({ model, operations, commands, trans });
+    const panel = new ClusterPanel({ model, operations, commands });
     app.shell.add(panel, 'left', { rank: 600 });
     restorer?.add(panel, panel.id);
     commands.addCommand(CommandIDs.showClusters, {
@@ -72,28 +70,20 @@ export const clusterCommandsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Starts, scales, suspends, resumes and deletes Ray clusters.',
   autoStart: true,
   requires: [ILLMOps, IClusterModel, IOperations, IEditorServices],
-  optional: [
-    ITranslator,
-    ICommandPalette,
-    INotebookTracker,
-    IConsoleTracker,
-    ILauncher
-  ],
+  optional: [ICommandPalette, INotebookTracker, IConsoleTracker, ILauncher],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     model: IClusterModel,
     operations: IOperations,
     editors: IEditorServices,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     notebooks: INotebookTracker | null,
     consoles: IConsoleTracker | null,
     launcher: ILauncher | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    const actions = new ClusterActions(llmops, model, operations, trans);
-    const shared = { app, palette, trans };
+    const actions = new ClusterActions(llmops, model, operations);
+    const shared = { app, palette };
     addActionCommands({ ...shared, model, actions, notebooks, consoles });
     addNewClusterCommand({
       ...shared,

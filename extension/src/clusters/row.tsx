@@ -1,4 +1,3 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   codeIcon,
   deleteIcon,
@@ -9,6 +8,7 @@ import {
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { Busy, Ellipsed, IconButton, StateBadge } from '../ui/parts';
 import { ClusterInfo, ClusterRow } from '../wire';
@@ -24,7 +24,6 @@ export interface IRowProps {
 
   /** By the server's clock. */
   nowS: number;
-  trans: TranslationBundle;
   execute: (command: string, args: { cluster: string; page?: string }) => void;
   menu: (cluster: string, event: React.MouseEvent) => void;
 }
@@ -33,7 +32,7 @@ export interface IRowProps {
  * One cluster of the side bar; a click shows all that is known of it.
  */
 export function Row(props: IRowProps): JSX.Element {
-  const { row, nowS, trans } = props;
+  const { row, nowS } = props;
   const [isOpen, setOpen] = React.useState(false);
   const { info } = row;
   return (
@@ -46,7 +45,7 @@ export function Row(props: IRowProps): JSX.Element {
       <button
         type="button"
         className="llmops-clusters-open"
-        title={tooltip(row, nowS, trans)}
+        title={tooltip(row, nowS)}
         aria-expanded={isOpen}
         onMouseDown={event =>
           dragCode(event.nativeEvent, {
@@ -60,10 +59,10 @@ export function Row(props: IRowProps): JSX.Element {
           <StateBadge state={info?.state ?? trans.__('asking…')} />
           <Ellipsed className="llmops-clusters-name" text={row.name} title="" />
         </span>
-        {showsFigures(info) && <Figures info={info} trans={trans} />}
+        {showsFigures(info) && <Figures info={info} />}
         <Ellipsed
           className="llmops-clusters-figures"
-          text={times(row, nowS, trans)}
+          text={times(row, nowS)}
           title=""
         />
       </button>
@@ -72,7 +71,6 @@ export function Row(props: IRowProps): JSX.Element {
       <Notes
         row={row}
         nowS={nowS}
-        trans={trans}
         keep={() =>
           props.execute(CommandIDs.keepCluster, { cluster: row.name })
         }
@@ -80,7 +78,6 @@ export function Row(props: IRowProps): JSX.Element {
       {isOpen && info && (
         <Details
           info={info}
-          trans={trans}
           openPage={page =>
             props.execute(CommandIDs.openDashboard, { cluster: row.name, page })
           }
@@ -98,11 +95,8 @@ function showsFigures(info: ClusterInfo | null): info is ClusterInfo {
   );
 }
 
-function Figures(props: {
-  info: ClusterInfo;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { info, trans } = props;
+function Figures(props: { info: ClusterInfo }): JSX.Element {
+  const { info } = props;
   const nodes =
     info.workers_wanted === null
       ? `${trans.__('nodes')} ${fmt.count(info.num_nodes)}`
@@ -132,11 +126,7 @@ export function used(part: number | null, total: number | null): string {
 }
 
 /** `up 3 min · idle 2 min`. */
-export function times(
-  row: ClusterRow,
-  nowS: number,
-  trans: TranslationBundle
-): string {
+export function times(row: ClusterRow, nowS: number): string {
   const { info } = row;
   if (info?.state !== 'ready' && info?.state !== 'starting') {
     return '';
@@ -150,7 +140,7 @@ export function times(
   } else if (info.jobs_running) {
     parts.push(trans.__('active'));
   }
-  parts.push(deadline(info, nowS, trans));
+  parts.push(deadline(info, nowS));
   return parts.filter(Boolean).join(' · ');
 }
 
@@ -162,7 +152,7 @@ const ACTIONS: { command: string; icon: LabIcon; action: string }[] = [
 ];
 
 function Actions(props: IRowProps): JSX.Element {
-  const { row, trans, execute } = props;
+  const { row, execute } = props;
   const isUp = row.info?.state === 'ready';
   const lives = isUp || row.info?.state === 'starting';
   const labels: Record<string, string> = {
@@ -207,16 +197,12 @@ function Actions(props: IRowProps): JSX.Element {
   );
 }
 
-function tooltip(
-  row: ClusterRow,
-  nowS: number,
-  trans: TranslationBundle
-): string {
+function tooltip(row: ClusterRow, nowS: number): string {
   const { info } = row;
   const lines = [
     `${row.name} (${row.provider || fmt.DASH})`,
-    times(row, nowS, trans),
-    info ? warmLine(info, trans) : '',
+    times(row, nowS),
+    info ? warmLine(info) : '',
     info?.message,
     info?.remedy && trans.__('Try: %1', info.remedy),
     ...(info?.waiting ?? []).map(reason => reason.message),

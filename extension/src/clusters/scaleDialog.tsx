@@ -1,7 +1,7 @@
 import { Dialog, ReactWidget, showDialog } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { ActionPreview, ClusterInfo, ScaleBody } from '../wire';
 
 /** One number that may be changed: a worker group's replicas, or a local cluster's resources. */
@@ -20,10 +20,9 @@ export interface INumber {
  */
 export async function askNumbers(
   info: ClusterInfo,
-  preview: ActionPreview,
-  trans: TranslationBundle
+  preview: ActionPreview
 ): Promise<ScaleBody | null> {
-  const body = new Numbers(numbersOf(info, trans), preview, trans);
+  const body = new Numbers(numbersOf(info), preview);
   const result = await showDialog({
     title: trans.__('Scale cluster %1', info.name),
     body,
@@ -37,10 +36,7 @@ export async function askNumbers(
 }
 
 /** What can be scaled: worker groups where there are any. */
-export function numbersOf(
-  info: ClusterInfo,
-  trans: TranslationBundle
-): INumber[] {
+export function numbersOf(info: ClusterInfo): INumber[] {
   if (info.groups.length > 0) {
     return info.groups.map(group => ({
       name: group.name,
@@ -98,8 +94,7 @@ export function changes(
 class Numbers extends ReactWidget {
   constructor(
     readonly numbers: readonly INumber[],
-    private preview: ActionPreview,
-    private trans: TranslationBundle
+    private preview: ActionPreview
   ) {
     super();
     this.addClass('llmops-lab-dialog');
@@ -109,7 +104,7 @@ class Numbers extends ReactWidget {
   readonly wanted = new Map<string, number>();
 
   protected override render(): JSX.Element {
-    const { preview, trans } = this;
+    const { preview } = this;
     return (
       <>
         <p>{preview.summary}</p>
@@ -132,7 +127,7 @@ class Numbers extends ReactWidget {
     const { name, label, now, min, max } = number;
     return (
       <label key={name}>
-        {max === null ? label : this.trans.__('%1 (at most %2)', label, max)}
+        {max === null ? label : trans.__('%1 (at most %2)', label, max)}
         <input
           className="jp-mod-styled"
           type="number"

@@ -1,5 +1,4 @@
-import { TranslationBundle } from '@jupyterlab/translation';
-
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { ClusterInfo } from '../wire';
 
@@ -9,11 +8,7 @@ export const SOON_S = 15 * 60;
 /**
  * Return when the cluster will be stopped automatically, the earliest reason first; empty when it will not.
  */
-export function deadline(
-  info: ClusterInfo,
-  nowS: number,
-  trans: TranslationBundle
-): string {
+export function deadline(info: ClusterInfo, nowS: number): string {
   const { suspends_at_s, ends_at_s, kept_until_s } = info;
   if (kept_until_s !== null && kept_until_s > nowS) {
     return trans.__('kept for %1', left(kept_until_s, nowS));

@@ -12,12 +12,12 @@ import {
   runIcon,
   ToolbarButton
 } from '@jupyterlab/ui-components';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { DisposableSet } from '@lumino/disposable';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
 import { ILLMOps, IPreferences } from '../tokens';
+import { trans } from '../trans';
 import { IconButton, TroubleBox } from '../ui/parts';
 import { ConfigCheck, ConfigDiagnostic, ConfigKind, Trouble } from '../wire';
 import { ClusterChoice } from './choice';
@@ -39,7 +39,6 @@ export interface IEditorServices {
   kinds: Kinds;
   preferences: IPreferences;
   choice: ClusterChoice;
-  trans: TranslationBundle;
   localPath: (path: string) => string;
   onSubmit: (editor: AssistedEditor) => void;
   onData: (path: string) => void;
@@ -134,11 +133,10 @@ export class AssistedEditor {
   }
 
   private reconfigure(kind: ConfigKind | null): void {
-    const { llmops, preferences, trans } = this.services;
+    const { llmops, preferences } = this.services;
     const extension = kind
       ? configExtension({
           llmops,
-          trans,
           kind: kind.name,
           path: () => this.path,
           isChecked: () => preferences.checkWhileTyping
@@ -148,7 +146,7 @@ export class AssistedEditor {
   }
 
   private addButtons(kind: ConfigKind): void {
-    const { trans, choice, onSubmit, onStart, onNewCluster } = this.services;
+    const { choice, onSubmit, onStart, onNewCluster } = this.services;
     this.addToToolbar(
       'llmops-check',
       new ToolbarButton({
@@ -179,7 +177,7 @@ export class AssistedEditor {
     }
     this.addToToolbar(
       'llmops-cluster',
-      new ClusterChooser(choice, trans, onNewCluster)
+      new ClusterChooser(choice, onNewCluster)
     );
     this.addToToolbar(
       'llmops-submit',
@@ -194,7 +192,7 @@ export class AssistedEditor {
   }
 
   private dataButton(): ToolbarButton {
-    const { trans, onData } = this.services;
+    const { onData } = this.services;
     return new ToolbarButton({
       className: 'llmops-configs-button',
       icon: dataIcon,
@@ -220,7 +218,7 @@ export class AssistedEditor {
 
   private answer(): Answer {
     if (!this._answer) {
-      this._answer = new Answer(this.services.trans, item => this.go(item));
+      this._answer = new Answer(item => this.go(item));
       if (this.widget instanceof MainAreaWidget) {
         this.widget.contentHeader.addWidget(this._answer);
       }
@@ -233,7 +231,7 @@ export class AssistedEditor {
     const view = this._view;
     if (view) {
       const { state } = view;
-      const shown = marks(state.doc, found, this.services.trans);
+      const shown = marks(state.doc, found);
       view.dispatch(setDiagnostics(state, shown));
     }
   }
@@ -274,10 +272,7 @@ interface IAnswerState {
  * The line between toolbar and text with the result of a check.
  */
 class Answer extends ReactWidget {
-  constructor(
-    private trans: TranslationBundle,
-    private onGo: (item: ConfigDiagnostic) => void
-  ) {
+  constructor(private onGo: (item: ConfigDiagnostic) => void) {
     super();
     this.addClass('llmops-configs-answer');
   }
@@ -302,7 +297,7 @@ class Answer extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { trans, onGo } = this;
+    const { onGo } = this;
     const { busy, check: found, isOld, trouble } = this._state;
     return (
       <>
@@ -312,9 +307,9 @@ class Answer extends ReactWidget {
               {trans.__('The text was changed after this check.')}
             </div>
           )}
-          {busy && <Checking trans={trans} />}
+          {busy && <Checking />}
           {trouble && <TroubleBox trouble={trouble} />}
-          {found && <Findings check={found} trans={trans} onGo={onGo} />}
+          {found && <Findings check={found} onGo={onGo} />}
         </div>
         <IconButton
           icon={closeIcon}

@@ -2,10 +2,10 @@ import { JupyterFrontEnd } from '@jupyterlab/application';
 import { Cell } from '@jupyterlab/cells';
 import { PathExt } from '@jupyterlab/coreutils';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { configOf } from './cellText';
 import { submitIcon } from './icons';
 import * as requests from './requests';
@@ -18,7 +18,6 @@ interface ICellServices {
   llmops: ILLMOps;
   submissions: ISubmissions;
   notebooks: INotebookTracker;
-  trans: TranslationBundle;
 }
 
 /**
@@ -26,7 +25,7 @@ interface ICellServices {
  * only while the cell looks like a training config.
  */
 export function addCellCommand(services: ICellServices): void {
-  const { app, notebooks, trans } = services;
+  const { app, notebooks } = services;
   const text = () => configIn(notebooks.activeCell);
   app.commands.addCommand(CommandIDs.submitCell, {
     label: args =>
@@ -49,7 +48,7 @@ async function submitCell(
   services: ICellServices,
   text: string | null
 ): Promise<void> {
-  const { app, llmops, submissions, notebooks, trans } = services;
+  const { app, llmops, submissions, notebooks } = services;
   const notebook = notebooks.currentWidget;
   if (text === null || !notebook) {
     return;

@@ -1,7 +1,7 @@
 import { Dialog, showDialog } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { ConfigCheck } from '../wire';
 import { Findings } from './findings';
 
@@ -11,8 +11,7 @@ import { Findings } from './findings';
  */
 export async function showFindings(
   title: string,
-  check: ConfigCheck,
-  trans: TranslationBundle
+  check: ConfigCheck
 ): Promise<boolean> {
   const edit = Dialog.createButton({ label: trans.__('Open File') });
   const close = Dialog.okButton({ label: trans.__('Close') });
@@ -20,7 +19,7 @@ export async function showFindings(
     title,
     body: (
       <div className="llmops-lab-dialog llmops-configs-submit">
-        <Findings check={check} trans={trans} />
+        <Findings check={check} />
       </div>
     ),
     buttons: check.valid ? [close] : [edit, close],

@@ -1,7 +1,7 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/ui-components';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { ClusterChoice, shownAs } from './choice';
 
 /**
@@ -9,11 +9,10 @@ import { ClusterChoice, shownAs } from './choice';
  */
 export function ClusterSelect(props: {
   choice: ClusterChoice;
-  trans: TranslationBundle;
   onNew: () => void;
   className?: string;
 }): JSX.Element {
-  const { choice, trans, onNew, className } = props;
+  const { choice, onNew, className } = props;
   return (
     <UseSignal signal={choice.changed}>
       {() => {
@@ -60,7 +59,6 @@ export function ClusterSelect(props: {
 export class ClusterChooser extends ReactWidget {
   constructor(
     private choice: ClusterChoice,
-    private trans: TranslationBundle,
     private onNew: () => void
   ) {
     super();
@@ -68,7 +66,7 @@ export class ClusterChooser extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { choice, trans, onNew } = this;
-    return <ClusterSelect choice={choice} trans={trans} onNew={onNew} />;
+    const { choice, onNew } = this;
+    return <ClusterSelect choice={choice} onNew={onNew} />;
   }
 }

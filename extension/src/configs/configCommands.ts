@@ -3,7 +3,6 @@ import { Notification } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   checkIcon,
   fileIcon,
@@ -15,6 +14,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { showFindings } from './checkDialog';
@@ -38,7 +38,6 @@ export interface ITargets {
 
 interface IServices extends ITargets {
   llmops: ILLMOps;
-  trans: TranslationBundle;
   submit: (editor: AssistedEditor) => void;
 }
 
@@ -116,7 +115,7 @@ function addFileCommand(services: IServices, command: IFileCommand): void {
 }
 
 function submitCommand(services: IServices): IFileCommand {
-  const { trans, submit } = services;
+  const { submit } = services;
   return {
     id: CommandIDs.submitConfig,
     isRun: true,
@@ -130,7 +129,7 @@ function submitCommand(services: IServices): IFileCommand {
 }
 
 function startCommand(services: IServices): IFileCommand {
-  const { trans, submissions } = services;
+  const { submissions } = services;
   return {
     id: CommandIDs.startTemplate,
     isRun: false,
@@ -143,7 +142,6 @@ function startCommand(services: IServices): IFileCommand {
 }
 
 function checkCommand(services: IServices): IFileCommand {
-  const { trans } = services;
   return {
     id: CommandIDs.checkConfig,
     isRun: null,
@@ -195,7 +193,7 @@ export async function textOf(
 }
 
 async function checkFile(services: IServices, path: string): Promise<void> {
-  const { app, llmops, trans } = services;
+  const { app, llmops } = services;
   const name = PathExt.basename(path);
   const id = Notification.emit(trans.__('Checking %1…', name), 'in-progress', {
     autoClose: false
@@ -205,7 +203,7 @@ async function checkFile(services: IServices, path: string): Promise<void> {
     const body = { path, text, with_files: true, closely: true };
     const check = await requests.check(llmops, body);
     Notification.dismiss(id);
-    if (await showFindings(name, check, trans)) {
+    if (await showFindings(name, check)) {
       await app.commands.execute('docmanager:open', { path });
     }
   } catch (error) {
@@ -216,7 +214,7 @@ async function checkFile(services: IServices, path: string): Promise<void> {
 }
 
 async function askAndSubmit(services: IServices, path: string): Promise<void> {
-  const { app, llmops, submissions, trans, editors } = services;
+  const { app, llmops, submissions, editors } = services;
   try {
     // What is submitted is the file: an open editor's changes go into it first.
     const open = [...editors.values()].filter(editor => editor.path === path);
@@ -240,7 +238,7 @@ async function askAndSubmit(services: IServices, path: string): Promise<void> {
 }
 
 function addNewConfig(services: IServices): void {
-  const { app, llmops, browser, submissions, trans } = services;
+  const { app, llmops, browser, submissions } = services;
   app.commands.addCommand(CommandIDs.newConfig, {
     label: args => {
       const kind = submissions.kinds.named(String(args.kind ?? 'train'));
@@ -266,7 +264,7 @@ function addNewConfig(services: IServices): void {
       const folder =
         typeof args.cwd === 'string' ? args.cwd : selectedFolder(browser, args);
       if (kind) {
-        await createConfig({ app, llmops, kind, folder, trans });
+        await createConfig({ app, llmops, kind, folder });
       }
     }
   });

@@ -8,9 +8,9 @@ import {
 import { Action, Diagnostic, linter, lintKeymap } from '@codemirror/lint';
 import { Extension, Prec, Text } from '@codemirror/state';
 import { EditorView, hoverTooltip, keymap } from '@codemirror/view';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { ConfigCompletion, ConfigDiagnostic, CursorBody } from '../wire';
 import { markdown } from './markdown';
 import { offsetAt, toCharacters, toUnits } from './positions';
@@ -29,7 +29,6 @@ export interface IAssisted {
   /** Contents path of the file, as it is now. */
   path: () => string;
   isChecked: () => boolean;
-  trans: TranslationBundle;
 }
 
 /**
@@ -139,11 +138,11 @@ async function mistakes(
   if (!assisted.isChecked() || doc.length === 0) {
     return [];
   }
-  const { llmops, kind, trans } = assisted;
+  const { llmops, kind } = assisted;
   const body = { kind, path: assisted.path(), text: doc.toString() };
   try {
     const { diagnostics, warnings } = await requests.check(llmops, body);
-    return marks(doc, [...diagnostics, ...warnings], trans);
+    return marks(doc, [...diagnostics, ...warnings]);
   } catch (error) {
     console.warn('llmops: this config was not checked', error);
     return [];
@@ -155,8 +154,7 @@ async function mistakes(
  */
 export function marks(
   doc: Text,
-  found: readonly ConfigDiagnostic[],
-  trans: TranslationBundle
+  found: readonly ConfigDiagnostic[]
 ): Diagnostic[] {
   return found.map(item => {
     const from = offsetAt(doc, item.line, item.column);
@@ -167,7 +165,7 @@ export function marks(
       severity: item.severity,
       source: 'llmops',
       message: words(item),
-      actions: fixes(item, trans)
+      actions: fixes(item)
     };
   });
 }
@@ -186,7 +184,7 @@ export function replacement(item: ConfigDiagnostic): string | null {
   return found && !(isKey && found.includes('.')) ? found : null;
 }
 
-function fixes(item: ConfigDiagnostic, trans: TranslationBundle): Action[] {
+function fixes(item: ConfigDiagnostic): Action[] {
   const word = replacement(item);
   if (word === null) {
     return [];

@@ -2,9 +2,9 @@ import { acceptCompletion, startCompletion } from '@codemirror/autocomplete';
 import { openLintPanel } from '@codemirror/lint';
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
+import { trans } from '../trans';
 import { AssistedEditor } from './assisted';
 import { IEditors } from './configCommands';
 
@@ -15,9 +15,8 @@ export function addEditorCommands(services: {
   app: JupyterFrontEnd;
   tracker: IEditorTracker;
   editors: IEditors;
-  trans: TranslationBundle;
 }): void {
-  const { app, tracker, editors, trans } = services;
+  const { app, tracker, editors } = services;
   const current = (): AssistedEditor | null => {
     const editor = editors.get(tracker.currentWidget?.id ?? '');
     return editor?.kind ? editor : null;

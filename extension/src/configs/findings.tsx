@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { Busy } from '../ui/parts';
 import { ConfigCheck, ConfigDiagnostic } from '../wire';
 
@@ -8,7 +8,6 @@ const SLOW_MS = 4000;
 
 interface IProps {
   check: ConfigCheck;
-  trans: TranslationBundle;
   /** With it each mistake is a button that leads to its place. */
   onGo?: (item: ConfigDiagnostic) => void;
 }
@@ -17,7 +16,7 @@ interface IProps {
  * What a config works out to, or all that is wrong with it; then warnings, and what was tried.
  */
 export function Findings(props: IProps): JSX.Element {
-  const { check, trans } = props;
+  const { check } = props;
   const { valid, effect, diagnostics, warnings, checked } = check;
   return (
     <>
@@ -62,7 +61,7 @@ export function Findings(props: IProps): JSX.Element {
 /**
  * Shown while a check goes on; says after some seconds what may need them.
  */
-export function Checking({ trans }: { trans: TranslationBundle }): JSX.Element {
+export function Checking(): JSX.Element {
   const [isSlow, setSlow] = React.useState(false);
   React.useEffect(() => {
     const timer = setTimeout(() => setSlow(true), SLOW_MS);
@@ -83,7 +82,7 @@ function Items(
     <ul>
       {props.items.map((item, index) => (
         <li key={index}>
-          <Finding item={item} trans={props.trans} onGo={props.onGo} />
+          <Finding item={item} onGo={props.onGo} />
         </li>
       ))}
     </ul>
@@ -92,10 +91,9 @@ function Items(
 
 function Finding(props: {
   item: ConfigDiagnostic;
-  trans: TranslationBundle;
   onGo?: (item: ConfigDiagnostic) => void;
 }): JSX.Element {
-  const { item, trans, onGo } = props;
+  const { item, onGo } = props;
   const text = (
     <>
       {item.path && <code>{item.path}</code>} {item.message}

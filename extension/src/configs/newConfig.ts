@@ -1,9 +1,9 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { PathExt } from '@jupyterlab/coreutils';
 import { Contents } from '@jupyterlab/services';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
 import { ConfigKind } from '../wire';
 import { template } from './requests';
@@ -27,9 +27,8 @@ export async function createConfig(options: {
   llmops: ILLMOps;
   kind: ConfigKind;
   folder: string;
-  trans: TranslationBundle;
 }): Promise<void> {
-  const { app, llmops, kind, folder, trans } = options;
+  const { app, llmops, kind, folder } = options;
   const { contents } = app.serviceManager;
   try {
     const content = await template(llmops, kind.name);

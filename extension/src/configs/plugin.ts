@@ -8,14 +8,10 @@ import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
 import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import {
-  ITranslator,
-  nullTranslator,
-  TranslationBundle
-} from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { addCellCommand } from './cell';
@@ -38,21 +34,18 @@ export const submissionsPlugin: JupyterFrontEndPlugin<ISubmissions> = {
   description: 'Submits training configs to clusters.',
   provides: ISubmissions,
   requires: [ILLMOps, IOperations, IClusterModel, IPreferences],
-  optional: [ITranslator],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     operations: IOperations,
     clusters: IClusterModel,
-    preferences: IPreferences,
-    translator: ITranslator | null
+    preferences: IPreferences
   ): ISubmissions => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const { commands } = app;
     const choice = new ClusterChoice(clusters, preferences);
     const services = { llmops, operations, preferences, commands };
-    const submitter = new Submitter({ ...services, choice, trans });
-    const places = { choice, trans, onNew: submitter.newCluster };
+    const submitter = new Submitter({ ...services, choice });
+    const places = { choice, onNew: submitter.newCluster };
     return {
       kinds: new Kinds(llmops),
       choice,
@@ -71,13 +64,7 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Helps to write and submit training configs.',
   autoStart: true,
   requires: [ILLMOps, ISubmissions, IPreferences, IEditorTracker],
-  optional: [
-    IDefaultFileBrowser,
-    ICommandPalette,
-    ILauncher,
-    ITranslator,
-    ILayoutRestorer
-  ],
+  optional: [IDefaultFileBrowser, ICommandPalette, ILauncher, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
@@ -87,19 +74,17 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     browser: IDefaultFileBrowser | null,
     palette: ICommandPalette | null,
     launcher: ILauncher | null,
-    translator: ITranslator | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const submit = (editor: AssistedEditor) =>
-      void submitEdited(submissions, editor, trans);
-    const shared = { app, llmops, submissions, preferences, tracker, trans };
+      void submitEdited(submissions, editor);
+    const shared = { app, llmops, submissions, preferences, tracker };
     const editors = assistEditors({ ...shared, submit });
     const services = { app, llmops, submissions, browser, tracker, editors };
-    addConfigCommands({ ...services, trans, submit });
-    addDataCommand({ ...services, trans, restorer });
-    addEditorCommands({ app, tracker, editors, trans });
-    addScriptCommand({ app, llmops, submissions, browser, tracker, trans });
+    addConfigCommands({ ...services, submit });
+    addDataCommand({ ...services, restorer });
+    addEditorCommands({ app, tracker, editors });
+    addScriptCommand({ app, llmops, submissions, browser, tracker });
     [
       CommandIDs.checkConfig,
       CommandIDs.showData,
@@ -138,7 +123,6 @@ function assistEditors(services: {
   submissions: ISubmissions;
   preferences: IPreferences;
   tracker: IEditorTracker;
-  trans: TranslationBundle;
   submit: (editor: AssistedEditor) => void;
 }): IEditors {
   const { app, submissions, tracker, submit, ...rest } = services;
@@ -169,8 +153,7 @@ function assistEditors(services: {
 /** What is submitted is the file, so it is saved first. */
 async function submitEdited(
   submissions: ISubmissions,
-  editor: AssistedEditor,
-  trans: TranslationBundle
+  editor: AssistedEditor
 ): Promise<void> {
   const { submitter, choice } = submissions;
   try {
@@ -190,17 +173,15 @@ export const cellPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Submits notebook cells that are training configs.',
   autoStart: true,
   requires: [ILLMOps, ISubmissions, INotebookTracker],
-  optional: [ICommandPalette, ITranslator],
+  optional: [ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     submissions: ISubmissions,
     notebooks: INotebookTracker,
-    palette: ICommandPalette | null,
-    translator: ITranslator | null
+    palette: ICommandPalette | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    addCellCommand({ app, llmops, submissions, notebooks, trans });
+    addCellCommand({ app, llmops, submissions, notebooks });
     palette?.addItem({ command: CommandIDs.submitCell, category: CATEGORY });
   }
 };

@@ -2,11 +2,11 @@ import { JupyterFrontEnd } from '@jupyterlab/application';
 import { PathExt } from '@jupyterlab/coreutils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
 import { submitIcon } from './icons';
 import * as requests from './requests';
@@ -22,7 +22,6 @@ interface IServices {
   submissions: ISubmissions;
   browser: IDefaultFileBrowser | null;
   tracker: IEditorTracker;
-  trans: TranslationBundle;
 }
 
 /** Whether the server submits that file, without a config, as a run of kind `script`. */
@@ -35,7 +34,7 @@ export function isScript(path: string | undefined): path is string {
  * those of the last time.
  */
 export function addScriptCommand(services: IServices): void {
-  const { app, submissions, trans } = services;
+  const { app, submissions } = services;
   const pathOf = (args: ReadonlyPartialJSONObject) => scriptOf(services, args);
   const starts = new Map<string, IScriptStart>();
   app.commands.addCommand(CommandIDs.submitScript, {

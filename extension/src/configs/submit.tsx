@@ -1,10 +1,10 @@
 import { Dialog } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
+import { trans } from '../trans';
 import { TroubleBox } from '../ui/parts';
 import { ConfigCheck, Trouble } from '../wire';
 import { overridesOf } from './cellText';
@@ -28,7 +28,6 @@ export interface IDecision {
 export interface IQuestion {
   title: string;
   choice: ClusterChoice;
-  trans: TranslationBundle;
   /** Return the config with these overrides applied, or its mistakes. */
   check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
   /** Called after the dialog has closed, to make a cluster. */
@@ -59,7 +58,7 @@ export async function launch(
   body: SubmissionForm,
   focusNodeSelector: string
 ): Promise<IDecision | null> {
-  const { title, trans, choice, onNew } = question;
+  const { title, choice, onNew } = question;
   const action = question.action ?? trans.__('Submit');
   const dialog = new Dialog<IDecision>({
     title,
@@ -125,7 +124,7 @@ export abstract class SubmissionForm
   }
 
   protected override render(): JSX.Element {
-    const { choice, trans } = this.question;
+    const { choice } = this.question;
     const newCluster = () => {
       this.wantsCluster = true;
       this.closeDialog();
@@ -134,14 +133,12 @@ export abstract class SubmissionForm
       <div>
         <label className="llmops-configs-field">
           <span>{trans.__('Cluster')}</span>
-          <ClusterSelect choice={choice} trans={trans} onNew={newCluster} />
+          <ClusterSelect choice={choice} onNew={newCluster} />
         </label>
         {this.fields()}
         <div className="llmops-configs-checked" aria-live="polite">
           {this._trouble && <TroubleBox trouble={this._trouble} />}
-          {!this._trouble && this._check && (
-            <Findings check={this._check} trans={trans} />
-          )}
+          {!this._trouble && this._check && <Findings check={this._check} />}
         </div>
       </div>
     );
@@ -187,7 +184,6 @@ class ConfigForm extends SubmissionForm {
   }
 
   protected override fields(): JSX.Element {
-    const { trans } = this.question;
     return (
       <label className="llmops-configs-field">
         <span>{trans.__('Changes for this run only, one per line')}</span>

@@ -1,5 +1,6 @@
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { IDecision, IQuestion, launch, SubmissionForm } from './submit';
 
 const EXAMPLE = '--steps 100 --lr 1e-4';
@@ -50,7 +51,6 @@ class ScriptForm extends SubmissionForm {
   }
 
   protected override fields(): JSX.Element {
-    const { trans } = this.question;
     return (
       <>
         <label className="llmops-configs-field">

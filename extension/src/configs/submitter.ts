@@ -1,10 +1,10 @@
 import { Notification } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
 import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { trans } from '../trans';
 import { confirm, showError } from '../ui/dialogs';
 import { ClusterRow, OperationInfo } from '../wire';
 import { ClusterChoice } from './choice';
@@ -24,7 +24,6 @@ export class Submitter {
       preferences: IPreferences;
       commands: CommandRegistry;
       choice: ClusterChoice;
-      trans: TranslationBundle;
     }
   ) {}
 
@@ -54,7 +53,7 @@ export class Submitter {
     cluster: string | null,
     overrides: string[]
   ): Promise<void> {
-    const { llmops, choice, trans } = this.services;
+    const { llmops, choice } = this.services;
     if (cluster === null) {
       await this.offerCluster();
       return;
@@ -79,7 +78,7 @@ export class Submitter {
 
   /** Start a cluster from a template file. */
   async start(path: string): Promise<void> {
-    const { llmops, trans, commands } = this.services;
+    const { llmops, commands } = this.services;
     try {
       const begun = await requests.up(llmops, { path });
       void commands.execute(CommandIDs.showClusters).catch(() => undefined);
@@ -98,7 +97,6 @@ export class Submitter {
   };
 
   private async offerCluster(): Promise<void> {
-    const { trans } = this.services;
     const wanted = await confirm({
       title: trans.__('There is no cluster yet'),
       lines: [
@@ -116,7 +114,7 @@ export class Submitter {
 
   /** True when the cluster takes runs now; asks before it starts one. */
   private async makeReady(name: string): Promise<boolean> {
-    const { choice, trans } = this.services;
+    const { choice } = this.services;
     const row = choice.model.find(name);
     const state = row?.info?.state;
     // The server reports any cluster that is unknown here, with a remedy.
@@ -142,7 +140,7 @@ export class Submitter {
   }
 
   private async startAgain(row: ClusterRow): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     const canResume = row.info?.actions.resume === '';
     const begun = canResume
       ? await requests.resume(llmops, row.name)
@@ -155,7 +153,7 @@ export class Submitter {
   }
 
   private async awaitReady(name: string): Promise<boolean> {
-    const { choice, trans } = this.services;
+    const { choice } = this.services;
     const text = trans.__('Waiting for cluster %1…', name);
     const id = Notification.emit(text, 'in-progress', { autoClose: false });
     try {

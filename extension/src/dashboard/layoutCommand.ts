@@ -1,6 +1,5 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
@@ -10,6 +9,7 @@ import {
   IPreferences,
   IRunsModel
 } from '../tokens';
+import { trans } from '../trans';
 import { inOrder, pageOf, readPlan } from './layout';
 import { dashboardId } from './pages';
 
@@ -18,7 +18,6 @@ export interface ILayoutServices {
   clusters: IClusterModel;
   runs: IRunsModel | null;
   preferences: IPreferences;
-  trans: TranslationBundle;
 }
 
 /** What the panes show; empty where there is nothing. */
@@ -31,7 +30,7 @@ export interface ISubjects {
  * The newest run and its cluster; another cluster that is ready where that is not.
  */
 export function subjects(
-  { clusters, runs, preferences }: Omit<ILayoutServices, 'app' | 'trans'>,
+  { clusters, runs, preferences }: Omit<ILayoutServices, 'app'>,
   wanted = ''
 ): ISubjects {
   const run = runs?.runs[0];
@@ -47,7 +46,7 @@ export function subjects(
  * `llmops:open-layout {cluster?}` opens the panes of the setting `defaultLayout`.
  */
 export function addLayoutCommand(services: ILayoutServices): void {
-  const { app, clusters, runs, trans } = services;
+  const { app, clusters, runs } = services;
   const whyNot = () => {
     const { cluster, runId } = subjects(services);
     return cluster || runId
@@ -88,7 +87,7 @@ async function openPanes(
   services: ILayoutServices,
   { cluster, runId }: ISubjects
 ): Promise<void> {
-  const { app, preferences, trans } = services;
+  const { app, preferences } = services;
   const ids = new Map<string, string>();
   const missing: string[] = [];
   const plan = inOrder(readPlan(preferences.defaultLayout));

@@ -1,6 +1,5 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { WidgetTracker } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { DockLayout } from '@lumino/widgets';
 
 import { IClusterModel, ILLMOps, IRunsModel } from '../tokens';
@@ -30,7 +29,6 @@ export class Dashboards {
       llmops: ILLMOps;
       clusters: IClusterModel;
       runs: IRunsModel | null;
-      trans: TranslationBundle;
     }
   ) {}
 
@@ -54,15 +52,15 @@ export class Dashboards {
   }
 
   private make({ cluster, page, submissionId }: IWanted): DashboardWidget {
-    const { llmops, clusters, runs, trans } = this.services;
+    const { llmops, clusters, runs } = this.services;
     const widget = new DashboardWidget({
       cluster,
       base: llmops.url(`dashboard/${encodeURIComponent(cluster)}/`),
-      page: pages(trans).find(({ name }) => name === page) ?? null,
+      page: pages().find(({ name }) => name === page) ?? null,
       submissionId
     });
     const go = (job: string) => this.go(widget, job);
-    fillToolbar(widget, { runs, clusters, trans, go });
+    fillToolbar(widget, { runs, clusters, go });
     return widget;
   }
 

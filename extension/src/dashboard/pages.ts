@@ -1,4 +1,4 @@
-import { TranslationBundle } from '@jupyterlab/translation';
+import { trans } from '../trans';
 
 /**
  * One of the pages that the Ray Dashboard's own bar leads to; the name is its route. Without Serve:
@@ -21,7 +21,7 @@ const NAMES = [
 /** In the order in which they are offered. */
 export const PAGE_NAMES: readonly string[] = NAMES;
 
-export function pages(trans: TranslationBundle): IPage[] {
+export function pages(): IPage[] {
   const labels: Record<(typeof NAMES)[number], string> = {
     overview: trans.__('Overview'),
     jobs: trans.__('Jobs'),

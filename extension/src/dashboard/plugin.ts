@@ -4,11 +4,6 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
-import {
-  ITranslator,
-  nullTranslator,
-  TranslationBundle
-} from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { DockLayout } from '@lumino/widgets';
 
@@ -16,6 +11,7 @@ import { dashboardIcon } from '../clusters/icons';
 import { stateOf } from '../clusters/model';
 import { CATEGORY, CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IPreferences, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { isMode, MODES } from './layout';
 import { addLayoutCommand } from './layoutCommand';
 import { Dashboards } from './open';
@@ -54,18 +50,16 @@ export const dashboardPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Opens Ray Dashboards in the main area.',
   autoStart: true,
   requires: [ILLMOps, IClusterModel],
-  optional: [IRunsModel, ITranslator, ICommandPalette, ILayoutRestorer],
+  optional: [IRunsModel, ICommandPalette, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     clusters: IClusterModel,
     runs: IRunsModel | null,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    const services = { app, llmops, clusters, runs, trans };
+    const services = { app, llmops, clusters, runs };
     const dashboards = new Dashboards(services);
     const { tracker } = dashboards;
     const command = CommandIDs.openDashboard;
@@ -105,17 +99,15 @@ export const layoutPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Opens a run and pages of the Ray Dashboard side by side.',
   autoStart: true,
   requires: [IClusterModel, IPreferences],
-  optional: [IRunsModel, ITranslator, ICommandPalette],
+  optional: [IRunsModel, ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     clusters: IClusterModel,
     preferences: IPreferences,
     runs: IRunsModel | null,
-    translator: ITranslator | null,
     palette: ICommandPalette | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    addLayoutCommand({ app, clusters, runs, preferences, trans });
+    addLayoutCommand({ app, clusters, runs, preferences });
     palette?.addItem({ command: CommandIDs.openLayout, category: CATEGORY });
   }
 };
@@ -124,20 +116,19 @@ function addOpen(
   services: {
     app: JupyterFrontEnd;
     clusters: IClusterModel;
-    trans: TranslationBundle;
   },
   dashboards: Dashboards
 ): void {
-  const { app, clusters, trans } = services;
+  const { app, clusters } = services;
   app.commands.addCommand(CommandIDs.openDashboard, {
-    label: args => label(args, trans),
+    label: args => label(args),
     caption: args =>
       whyNot(clusters, args) || trans.__("Show Ray's dashboard of a cluster"),
     icon: dashboardIcon,
     describedBy: DESCRIBED_BY,
     isEnabled: args => whyNot(clusters, args) === '',
     execute: async args => {
-      const cluster = text(args.cluster) || (await choose(clusters, trans));
+      const cluster = text(args.cluster) || (await choose(clusters));
       if (cluster) {
         dashboards.open({
           cluster,
@@ -151,11 +142,8 @@ function addOpen(
   });
 }
 
-function label(
-  args: ReadonlyPartialJSONObject,
-  trans: TranslationBundle
-): string {
-  const page = pages(trans).find(({ name }) => name === args.page);
+function label(args: ReadonlyPartialJSONObject): string {
+  const page = pages().find(({ name }) => name === args.page);
   return page
     ? trans.__('Open Ray Dashboard: %1', page.label)
     : trans.__('Open Ray Dashboard');
@@ -184,10 +172,7 @@ function whyNot(
     : 'No cluster is ready';
 }
 
-async function choose(
-  clusters: IClusterModel,
-  trans: TranslationBundle
-): Promise<string> {
+async function choose(clusters: IClusterModel): Promise<string> {
   const names = clusters.clusters
     .filter(row => row.info?.state === 'ready')
     .map(row => row.name);

@@ -1,5 +1,4 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   launchIcon,
   refreshIcon,
@@ -10,6 +9,7 @@ import * as React from 'react';
 import { stateOf } from '../clusters/model';
 import { nameWithId } from '../runs/names';
 import { IClusterModel, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
 import { DashboardWidget } from './widget';
@@ -24,12 +24,11 @@ export function fillToolbar(
   options: {
     runs: IRunsModel | null;
     clusters: IClusterModel;
-    trans: TranslationBundle;
     go: (submissionId: string) => void;
   }
 ): void {
   const { toolbar, cluster } = widget;
-  const { runs, clusters, trans, go } = options;
+  const { runs, clusters, go } = options;
   toolbar.addItem(
     'reload',
     new ToolbarButton({
@@ -49,24 +48,23 @@ export function fillToolbar(
     })
   );
   if (runs) {
-    toolbar.addItem('runs', new JobChoice(cluster, runs, go, trans));
+    toolbar.addItem('runs', new JobChoice(cluster, runs, go));
   }
-  toolbar.addItem('state', new ClusterState(cluster, clusters, trans));
+  toolbar.addItem('state', new ClusterState(cluster, clusters));
 }
 
 /** Says when the page below is only a memory. */
 class ClusterState extends ReactWidget {
   constructor(
     private cluster: string,
-    private clusters: IClusterModel,
-    private trans: TranslationBundle
+    private clusters: IClusterModel
   ) {
     super();
     this.addClass('llmops-dashboard-state');
   }
 
   protected override render(): JSX.Element {
-    const { cluster, clusters, trans } = this;
+    const { cluster, clusters } = this;
     return (
       <UseSignal signal={clusters.changed}>
         {() => {
@@ -87,15 +85,14 @@ class JobChoice extends ReactWidget {
   constructor(
     private cluster: string,
     private runs: IRunsModel,
-    private goTo: (submissionId: string) => void,
-    private trans: TranslationBundle
+    private goTo: (submissionId: string) => void
   ) {
     super();
     this.addClass('llmops-dashboard-runs');
   }
 
   protected override render(): JSX.Element {
-    const { cluster, runs, goTo, trans } = this;
+    const { cluster, runs, goTo } = this;
     return (
       <UseSignal signal={runs.changed}>
         {() => (

@@ -3,10 +3,11 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { Dialog, ICommandPalette, ReactWidget } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { CATEGORY, CommandIDs } from '../commands';
+import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { IStep, steps, words } from './words';
 
 /**
@@ -16,13 +17,14 @@ export const helpPlugin: JupyterFrontEndPlugin<void> = {
   id: '@llmops/lab:help',
   description: 'First steps and words of LLM training, in the Help menu.',
   autoStart: true,
-  optional: [ICommandPalette, ITranslator],
+  // For the language of its texts.
+  requires: [ILLMOps],
+  optional: [ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
-    palette: ICommandPalette | null,
-    translator: ITranslator | null
+    _: ILLMOps,
+    palette: ICommandPalette | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     app.commands.addCommand(CommandIDs.help, {
       label: trans.__('LLM Training: Getting Started and Glossary'),
       caption: trans.__('Where to begin, and what the words mean'),
@@ -32,8 +34,8 @@ export const helpPlugin: JupyterFrontEndPlugin<void> = {
           title: trans.__('LLM training on Ray'),
           body: ReactWidget.create(
             <Help
-              steps={steps(trans)}
-              words={words(trans)}
+              steps={steps()}
+              words={words()}
               run={step => {
                 dialog.dispose();
                 void app.commands.execute(step.command, step.args);

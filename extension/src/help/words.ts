@@ -1,7 +1,7 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CommandIDs } from '../commands';
+import { trans } from '../trans';
 
 /** One thing to do, in the order in which a new user does them. */
 export interface IStep {
@@ -11,7 +11,7 @@ export interface IStep {
   args?: ReadonlyPartialJSONObject;
 }
 
-export function steps(trans: TranslationBundle): IStep[] {
+export function steps(): IStep[] {
   return [
     {
       label: trans.__('Start a cluster'),
@@ -50,7 +50,7 @@ export function steps(trans: TranslationBundle): IStep[] {
 }
 
 /** The words of the screens, as the README explains them. */
-export function words(trans: TranslationBundle): [string, string][] {
+export function words(): [string, string][] {
   return [
     [
       trans.__('cluster'),

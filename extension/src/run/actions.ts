@@ -5,13 +5,13 @@ import {
   Notification,
   showDialog
 } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
 import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
 import { nameOf } from '../runs/names';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { confirm, reported } from '../ui/dialogs';
 import { bytes } from '../ui/format';
 import { OperationInfo, RunPreview, RunRow } from '../wire';
@@ -24,7 +24,6 @@ export interface IActionServices {
   runs: IRunsModel;
   preferences: IPreferences;
   commands: CommandRegistry;
-  trans: TranslationBundle;
 
   /** Show a run's config for editing; null when it was cancelled. */
   edit: (row: RunRow, yaml: string) => Promise<IEdited | null>;
@@ -38,7 +37,6 @@ export class RunActions {
 
   /** Asks for confirmation. */
   async stop(runId: string): Promise<void> {
-    const { trans } = this.services;
     const yes = await confirm({
       title: trans.__('Stop run %1?', this.named(runId)),
       lines: [
@@ -63,7 +61,7 @@ export class RunActions {
   }
 
   retry(runId: string): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     return reported(trans.__('Cannot retry the run'), async () =>
       this.follow(
         await requests.act(llmops, runId, 'retry'),
@@ -74,7 +72,7 @@ export class RunActions {
   }
 
   resubmit(runId: string): Promise<void> {
-    const { llmops, trans, edit, preferences, commands } = this.services;
+    const { llmops, edit, preferences, commands } = this.services;
     return reported(trans.__('Cannot re-submit the run'), async () => {
       const { row, config_yaml } = await requests.detail(llmops, runId);
       const edited = await edit(row, config_yaml);
@@ -95,7 +93,7 @@ export class RunActions {
   }
 
   star(runId: string): Promise<void> {
-    const { llmops, runs, trans } = this.services;
+    const { llmops, runs } = this.services;
     return reported(trans.__('Cannot star the run'), async () => {
       const { starred } = await runs.read(runId);
       await requests.annotate(llmops, runId, { starred: !starred });
@@ -104,7 +102,7 @@ export class RunActions {
   }
 
   rename(runId: string): Promise<void> {
-    const { llmops, runs, trans } = this.services;
+    const { llmops, runs } = this.services;
     return reported(trans.__('Cannot rename the run'), async () => {
       // Without the title that it has, accepting would erase it.
       const before = (await runs.read(runId)).title;
@@ -124,7 +122,7 @@ export class RunActions {
 
   /** Ray's page of the job of the newest attempt. */
   openJob(runId: string): Promise<void> {
-    const { commands, runs, trans } = this.services;
+    const { commands, runs } = this.services;
     return reported(trans.__('Cannot open the Ray job page'), async () => {
       const { cluster, submission_id } = await runs.read(runId);
       await commands.execute(CommandIDs.openDashboard, {
@@ -135,7 +133,7 @@ export class RunActions {
   }
 
   remove(runId: string): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     return reported(trans.__('Cannot delete the run'), async () => {
       const preview = await requests.preview(llmops, runId);
       const yes = await confirm({
@@ -156,13 +154,13 @@ export class RunActions {
 
   copyId(runId: string): void {
     Clipboard.copyToSystem(runId);
-    Notification.info(this.services.trans.__('Copied %1', runId), {
+    Notification.info(trans.__('Copied %1', runId), {
       autoClose: 2000
     });
   }
 
   openFolder(runId: string): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     return reported(trans.__('Cannot open the folder'), async () => {
       const { folder, contents_path } = await requests.detail(llmops, runId);
       await this.showPath(folder, contents_path);
@@ -171,7 +169,7 @@ export class RunActions {
 
   /** In the file browser, or as text where that cannot reach it. */
   async showPath(path: string, contentsPath: string | null): Promise<void> {
-    const { commands, trans } = this.services;
+    const { commands } = this.services;
     if (contentsPath !== null) {
       await commands.execute('filebrowser:go-to-path', {
         path: contentsPath,
@@ -196,7 +194,6 @@ export class RunActions {
   }
 
   private linesOf(preview: RunPreview): string[] {
-    const { trans } = this.services;
     const { size_bytes, num_files, folder, kept, children } = preview;
     const size = trans.__('%1 in %2 files', bytes(size_bytes), num_files);
     const lines = [trans.__('This deletes: %1, %2.', folder, size)];

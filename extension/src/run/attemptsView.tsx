@@ -1,15 +1,14 @@
 import { Clipboard } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { copyIcon, folderIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { age, bytes, DASH, duration } from '../ui/format';
 import { Ellipsed, EmptyState, IconButton, StateBadge } from '../ui/parts';
 import { RunAttempt, RunDetail, RunOutput } from '../wire';
 
 interface IProps {
   detail: RunDetail;
-  trans: TranslationBundle;
   showPath: (path: string, contentsPath: string | null) => void;
   openJob: (attempt: RunAttempt) => void;
 }
@@ -18,7 +17,7 @@ interface IProps {
  * The tries of a run, and what it has written.
  */
 export function AttemptsSection(props: IProps): JSX.Element {
-  const { detail, trans } = props;
+  const { detail } = props;
   const { folder, contents_path, outputs, checkpoints } = detail;
   const own = { what: trans.__('run folder'), path: folder };
   return (
@@ -45,7 +44,7 @@ export function AttemptsSection(props: IProps): JSX.Element {
   );
 }
 
-function Attempts({ detail, trans, openJob }: IProps): JSX.Element {
+function Attempts({ detail, openJob }: IProps): JSX.Element {
   if (detail.attempts.length === 0) {
     return (
       <EmptyState title={trans.__('Not submitted to a cluster yet')}>
@@ -122,7 +121,7 @@ function AttemptState(props: {
 }
 
 function Paths(props: IProps & { items: readonly RunOutput[] }): JSX.Element {
-  const { items, trans, showPath } = props;
+  const { items, showPath } = props;
   return (
     <ul className="llmops-runpanel-paths">
       {items.map(({ what, path, size_bytes, contents_path }) => (
@@ -147,7 +146,7 @@ function Paths(props: IProps & { items: readonly RunOutput[] }): JSX.Element {
   );
 }
 
-function Facts({ detail, trans }: IProps): JSX.Element {
+function Facts({ detail }: IProps): JSX.Element {
   const versions = Object.entries(detail.versions);
   return (
     <>

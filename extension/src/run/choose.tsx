@@ -1,5 +1,4 @@
 import { Dialog } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
@@ -7,6 +6,7 @@ import * as React from 'react';
 import { matches } from '../runs/model';
 import { nameWithId } from '../runs/names';
 import { IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { StateBadge } from '../ui/parts';
 
 const MAX_COMPARED = 8;
@@ -23,11 +23,10 @@ export function runIdsOf(args: ReadonlyPartialJSONObject): string[] {
  */
 export async function chooseRuns(
   runs: IRunsModel,
-  trans: TranslationBundle,
   how: { several: boolean; begin?: readonly string[] }
 ): Promise<string[]> {
   const { several, begin = [...runs.selected] } = how;
-  const body = new Choice(runs, trans, several, new Set(several ? begin : []));
+  const body = new Choice(runs, several, new Set(several ? begin : []));
   const result = await new Dialog<string[]>({
     title: several ? trans.__('Compare which runs?') : trans.__('Which run?'),
     body,
@@ -45,7 +44,6 @@ export async function chooseRuns(
 class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
   constructor(
     private runs: IRunsModel,
-    private trans: TranslationBundle,
     private several: boolean,
     private chosen: Set<string>
   ) {
@@ -59,7 +57,7 @@ class Choice extends ReactWidget implements Dialog.IBodyWidget<string[]> {
   }
 
   protected override render(): JSX.Element {
-    const { trans, several } = this;
+    const { several } = this;
     // One that was chosen before may be older than those that are listed.
     const older = [...this.begin]
       .map(runId => this.runs.find(runId))

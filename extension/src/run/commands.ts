@@ -1,6 +1,5 @@
 import { NotebookActions, INotebookTracker } from '@jupyterlab/notebook';
 import { Clipboard, Notification } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   codeIcon,
   copyIcon,
@@ -19,6 +18,7 @@ import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { CommandIDs } from '../commands';
 import { starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { RunRow } from '../wire';
 import { RunActions } from './actions';
 
@@ -40,7 +40,6 @@ export interface ICommandServices {
   runs: IRunsModel;
   actions: RunActions;
   notebooks: INotebookTracker | null;
-  trans: TranslationBundle;
 
   /** Id of the run that is shown; null without one. */
   shown: () => string | null;
@@ -72,7 +71,7 @@ export function addRunCommands(services: ICommandServices): string[] {
       return !entry.fits || (found !== undefined && entry.fits(found));
     };
     const why = (args: ReadonlyPartialJSONObject) =>
-      row(args) ? entry.else : services.trans.__('the run is being read');
+      row(args) ? entry.else : trans.__('the run is being read');
     commands.addCommand(entry.id, {
       label: entry.label,
       caption: args =>
@@ -109,7 +108,7 @@ export function meant(
   return services.shown() ?? (selected.size === 1 ? [...selected][0] : null);
 }
 
-function changing({ actions, trans }: ICommandServices): IEntry[] {
+function changing({ actions }: ICommandServices): IEntry[] {
   return [
     {
       id: CommandIDs.stopRun,
@@ -169,7 +168,7 @@ function changing({ actions, trans }: ICommandServices): IEntry[] {
 }
 
 function looking(services: ICommandServices): IEntry[] {
-  const { actions, notebooks, trans } = services;
+  const { actions, notebooks } = services;
   return [
     {
       id: CommandIDs.openRunJob,
@@ -203,7 +202,7 @@ function looking(services: ICommandServices): IEntry[] {
         'Insert a cell with llmops.attach(…) into the notebook'
       ),
       icon: codeIcon,
-      execute: runId => insertCode(attachCode(runId), notebooks, trans)
+      execute: runId => insertCode(attachCode(runId), notebooks)
     }
   ];
 }
@@ -213,11 +212,7 @@ export function attachCode(runId: string): string {
 }
 
 /** Below the active cell of the notebook used last; without a notebook into the clipboard. */
-function insertCode(
-  code: string,
-  notebooks: INotebookTracker | null,
-  trans: TranslationBundle
-): void {
+function insertCode(code: string, notebooks: INotebookTracker | null): void {
   const panel = notebooks?.currentWidget;
   if (!panel) {
     Clipboard.copyToSystem(code);

@@ -1,9 +1,9 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
 import { nameWithId } from '../runs/names';
 import { IChartSettings, ILLMOps, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
 import { CompareModel } from './compare/model';
@@ -20,7 +20,6 @@ interface IProps {
   llmops: ILLMOps;
   models: RunModels;
   runs: IRunsModel;
-  trans: TranslationBundle;
   charts: IChartSettings;
 }
 
@@ -28,7 +27,7 @@ interface IProps {
  * What ran: config, changes, code; and what differs from any other run.
  */
 export function ConfigSection(props: IProps): JSX.Element {
-  const { detail, trans } = props;
+  const { detail } = props;
   const overrides = Object.entries(detail.overrides);
   return (
     <div className="llmops-runpanel-columns">
@@ -62,7 +61,7 @@ export function ConfigSection(props: IProps): JSX.Element {
 
 type File = { path: string; text: string } | null;
 
-function Code({ detail, llmops, trans }: IProps): JSX.Element {
+function Code({ detail, llmops }: IProps): JSX.Element {
   const runId = detail.row.run_id;
   const [file, setFile] = React.useState<File>(null);
   const [trouble, setTrouble] = React.useState<Trouble | null>(null);
@@ -118,7 +117,7 @@ function Code({ detail, llmops, trans }: IProps): JSX.Element {
 
 /** The difference to another run beside the difference of the curves. */
 function Against(props: IProps): JSX.Element {
-  const { detail, runs, trans } = props;
+  const { detail, runs } = props;
   const own = detail.row.run_id;
   const others = runs.runs
     .filter(run => run.run_id !== own)
@@ -173,7 +172,7 @@ function Pair(props: IProps & { other: string }): JSX.Element {
 }
 
 function Shown(props: IProps & { model: CompareModel }): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   return (
     <>
@@ -186,10 +185,9 @@ function Shown(props: IProps & { model: CompareModel }): JSX.Element {
           key={difference.after}
           difference={difference}
           runs={model.comparison?.runs ?? []}
-          trans={trans}
         />
       ))}
-      <Curves model={model} trans={trans} charts={props.charts} />
+      <Curves model={model} charts={props.charts} />
     </>
   );
 }

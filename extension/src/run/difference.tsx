@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { Clamped } from '../ui/clamped';
 import { Name } from '../ui/parts';
 import { Change, CodeChange, RunDifference } from '../wire';
@@ -18,9 +18,8 @@ export function Difference(props: {
   difference: RunDifference;
   /** Those that are compared. */
   runs: readonly Named[];
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { difference, runs, trans } = props;
+  const { difference, runs } = props;
   const { config, code, environment } = difference;
   const isSame = config.length + code.length + environment.length === 0;
   const heads = [difference.before, difference.after].map(run_id => ({
@@ -39,13 +38,8 @@ export function Difference(props: {
         <Head {...heads[1]} other={before} />
       </h3>
       {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
-      <Changes
-        title={trans.__('Config')}
-        heads={heads}
-        changes={config}
-        trans={trans}
-      />
-      <FileChanges changes={code} trans={trans} />
+      <Changes title={trans.__('Config')} heads={heads} changes={config} />
+      <FileChanges changes={code} />
       {environment.length > 0 && (
         <details className="llmops-environment">
           <summary>
@@ -59,7 +53,6 @@ export function Difference(props: {
             title={trans.__('Environment')}
             heads={heads}
             changes={environment}
-            trans={trans}
           />
         </details>
       )}
@@ -91,9 +84,8 @@ function Changes(props: {
   title: string;
   heads: readonly IHead[];
   changes: readonly Change[];
-  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { title, heads, changes, trans } = props;
+  const { title, heads, changes } = props;
   const [isWhole, setWhole] = React.useState(false);
   if (changes.length === 0) {
     return null;
@@ -120,10 +112,10 @@ function Changes(props: {
                 <code>{path}</code>
               </th>
               <td className="llmops-before">
-                <Clamped text={before} trans={trans} />
+                <Clamped text={before} />
               </td>
               <td className="llmops-after">
-                <Clamped text={after} trans={trans} />
+                <Clamped text={after} />
               </td>
             </tr>
           ))}
@@ -147,9 +139,8 @@ function Changes(props: {
  */
 export function FileChanges(props: {
   changes: readonly CodeChange[];
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { changes, trans } = props;
+  const { changes } = props;
   const others = changes.filter(change => !change.is_code);
   return (
     <>

@@ -1,4 +1,3 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   caretDownEmptyThinIcon,
   caretUpEmptyThinIcon,
@@ -8,6 +7,7 @@ import {
 import { Clipboard } from '@jupyterlab/apputils';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { bytes } from '../ui/format';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
@@ -25,14 +25,13 @@ interface IProps {
   attempts: readonly number[];
   isOver: boolean;
   download: (attempt?: number) => string;
-  trans: TranslationBundle;
 }
 
 /**
  * The log of a run. Only the lines in sight are elements, only a part of the log is loaded.
  */
 export function LogView(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   const scroller = React.useRef<HTMLDivElement>(null);
   const rows = React.useRef(new LineRows([], null));
@@ -44,7 +43,7 @@ export function LogView(props: IProps): JSX.Element {
   return (
     <div className="llmops-logview">
       <div className="llmops-logview-bar">
-        <Search model={model} trans={trans} topOffset={topOffset} />
+        <Search model={model} topOffset={topOffset} />
         <Tools {...props} wraps={wraps} setWraps={setWraps} />
       </div>
       {model.trouble && (
@@ -58,7 +57,7 @@ export function LogView(props: IProps): JSX.Element {
       ) : (
         !model.trouble && <Busy text={trans.__('Reading the log…')} />
       )}
-      <Position model={model} trans={trans} topOffset={topOffset} />
+      <Position model={model} topOffset={topOffset} />
     </div>
   );
 }
@@ -101,7 +100,7 @@ function Lines(
     wraps: boolean;
   }
 ): JSX.Element {
-  const { model, trans, scroller, wraps } = props;
+  const { model, scroller, wraps } = props;
   const [top, setTop] = React.useState(0);
   const anchor = React.useRef<{ offset: number; rest: number } | null>(null);
   const lines = model.lines;
@@ -255,10 +254,9 @@ function Found(props: { line: ILogLine; model: LogModel }): JSX.Element {
 
 function Search(props: {
   model: LogModel;
-  trans: TranslationBundle;
   topOffset: () => number;
 }): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const [text, setText] = React.useState('');
   const [regex, setRegex] = React.useState(false);
   const find = (backwards: boolean) => {
@@ -312,7 +310,7 @@ function Search(props: {
 function Tools(
   props: IProps & { wraps: boolean; setWraps: (wraps: boolean) => void }
 ): JSX.Element {
-  const { model, attempts, trans, download, wraps, setWraps } = props;
+  const { model, attempts, download, wraps, setWraps } = props;
   const copy = () =>
     Clipboard.copyToSystem(model.lines.map(line => line.text).join('\n'));
   return (
@@ -380,10 +378,9 @@ function Tools(
 /** Where in the whole log one is; a click goes anywhere, however long it is. */
 function Position(props: {
   model: LogModel;
-  trans: TranslationBundle;
   topOffset: () => number;
 }): JSX.Element | null {
-  const { model, trans } = props;
+  const { model } = props;
   const whole = model.start === 0 && model.end >= model.size - 1;
   if (!model.isKnown || model.size === 0) {
     return null;

@@ -1,7 +1,7 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
+import { trans } from '../trans';
 import { TroubleBox } from '../ui/parts';
 import { NotesBody, Trouble } from '../wire';
 import { RunModel } from './model';
@@ -14,9 +14,8 @@ const SAVE_DELAY_MS = 700;
 export function NotesSection(props: {
   model: RunModel;
   save: (changes: NotesBody) => Promise<unknown>;
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const state = model.state;
   return (
     <div className="llmops-runpanel-page llmops-runpanel-notes">
@@ -24,13 +23,11 @@ export function NotesSection(props: {
         label={trans.__('Title')}
         value={state?.row.title ?? ''}
         save={title => props.save({ title })}
-        trans={trans}
       />
       <Saved
         label={trans.__('Note')}
         value={state?.note ?? ''}
         save={note => props.save({ note })}
-        trans={trans}
         rows={16}
       />
     </div>
@@ -41,10 +38,9 @@ function Saved(props: {
   label: string;
   value: string;
   save: (text: string) => Promise<unknown>;
-  trans: TranslationBundle;
   rows?: number;
 }): JSX.Element {
-  const { label, value, save, trans, rows } = props;
+  const { label, value, save, rows } = props;
   const [draft, setDraft] = React.useState<string | null>(null);
   const [trouble, setTrouble] = React.useState<Trouble | null>(null);
   const latest = React.useRef<string | null>(null);

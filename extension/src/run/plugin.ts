@@ -6,11 +6,6 @@ import {
 import { ICommandPalette, WidgetTracker } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import {
-  ITranslator,
-  nullTranslator,
-  TranslationBundle
-} from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CATEGORY, CommandIDs } from '../commands';
@@ -18,6 +13,7 @@ import { ISubmissions } from '../configs/tokens';
 import { compareIcon, runsIcon } from '../icons';
 import { nameOf } from '../runs/names';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { RunActions } from './actions';
 import { chooseRuns, runIdsOf } from './choose';
 import { addRunCommands, meant } from './commands';
@@ -43,7 +39,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
     ISubmissions,
     IEditorServices
   ],
-  optional: [ITranslator, ICommandPalette, ILayoutRestorer, INotebookTracker],
+  optional: [ICommandPalette, ILayoutRestorer, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
@@ -52,21 +48,18 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
     preferences: IPreferences,
     submissions: ISubmissions,
     editors: IEditorServices,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null,
     notebooks: INotebookTracker | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const { commands } = app;
-    const editing = { llmops, submissions, editors, trans };
+    const editing = { llmops, submissions, editors };
     const actions = new RunActions({
       llmops,
       operations,
       runs,
       preferences,
       commands,
-      trans,
       edit: (row, yaml) =>
         editConfig(editing, {
           title: trans.__('Re-submit %1', nameOf(row)),
@@ -80,7 +73,6 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       operations,
       models: new RunModels(llmops.live),
       runs,
-      trans,
       charts: preferences.charts,
       showPath: (path, contentsPath) =>
         void actions.showPath(path, contentsPath),
@@ -94,7 +86,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       const widget = app.shell.currentWidget;
       return widget instanceof RunWidget ? widget.runId : null;
     };
-    const context = { app, runs, services, shown, trans, restorer };
+    const context = { app, runs, services, shown, restorer };
     addOpen(context);
     addCompare(context);
     const ids = addRunCommands({
@@ -102,7 +94,6 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       runs,
       actions,
       notebooks,
-      trans,
       shown
     });
     app.shell.currentChanged?.connect(() => {
@@ -119,12 +110,11 @@ interface IContext {
   runs: IRunsModel;
   services: IRunViewServices;
   shown: () => string | null;
-  trans: TranslationBundle;
   restorer: ILayoutRestorer | null;
 }
 
 function addOpen(context: IContext): void {
-  const { app, runs, services, trans, restorer } = context;
+  const { app, runs, services, restorer } = context;
   const tracker = new WidgetTracker<RunWidget>({ namespace: 'llmops-run' });
   const open = (runId: string) => {
     let widget = tracker.find(({ id }) => id === runWidgetId(runId));
@@ -154,7 +144,7 @@ function addOpen(context: IContext): void {
     execute: async args => {
       const runId =
         meant({ runs, shown: () => null }, args) ??
-        (await chooseRuns(runs, trans, { several: false }))[0];
+        (await chooseRuns(runs, { several: false }))[0];
       if (runId) {
         open(runId);
       }
@@ -168,7 +158,7 @@ function addOpen(context: IContext): void {
 }
 
 function addCompare(context: IContext): void {
-  const { app, runs, services, shown, trans, restorer } = context;
+  const { app, runs, services, shown, restorer } = context;
   const tracker = new WidgetTracker<CompareWidget>({
     namespace: 'llmops-compare'
   });
@@ -177,7 +167,7 @@ function addCompare(context: IContext): void {
     if (!widget) {
       const { llmops, models } = services;
       const model = new CompareModel(llmops, models, runIds);
-      widget = new CompareWidget(model, trans, services.charts, runId => {
+      widget = new CompareWidget(model, services.charts, runId => {
         void app.commands.execute(CommandIDs.openRun, { runId });
       });
       void tracker.add(widget);
@@ -210,7 +200,7 @@ function addCompare(context: IContext): void {
       const runIds =
         given.length > 1
           ? given
-          : await chooseRuns(runs, trans, { several: true, begin });
+          : await chooseRuns(runs, { several: true, begin });
       if (runIds.length > 1) {
         open(runIds);
       }

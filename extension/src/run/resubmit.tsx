@@ -1,7 +1,6 @@
 import { Dialog } from '@jupyterlab/apputils';
 import { CodeEditor, IEditorServices } from '@jupyterlab/codeeditor';
 import { CodeMirrorEditor } from '@jupyterlab/codemirror';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
@@ -12,6 +11,7 @@ import { Findings } from '../configs/findings';
 import { check } from '../configs/requests';
 import { ISubmissions } from '../configs/tokens';
 import { ILLMOps } from '../tokens';
+import { trans } from '../trans';
 import { TroubleBox } from '../ui/parts';
 import { ConfigCheck, Trouble } from '../wire';
 
@@ -26,7 +26,6 @@ export interface IEditServices {
   llmops: ILLMOps;
   submissions: ISubmissions;
   editors: IEditorServices;
-  trans: TranslationBundle;
 }
 
 /**
@@ -41,7 +40,7 @@ export async function editConfig(
     cluster: string | null;
   }
 ): Promise<IEdited | null> {
-  const { submissions, trans } = services;
+  const { submissions } = services;
   const { choice, submitter } = submissions;
   if (question.cluster && choice.model.find(question.cluster)) {
     choice.pick(question.cluster);
@@ -92,14 +91,13 @@ class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
   }
 
   protected override render(): JSX.Element {
-    const { submissions, trans } = this.services;
+    const { submissions } = this.services;
     return (
       <>
         <label className="llmops-configs-field">
           <span>{trans.__('Cluster')}</span>
           <ClusterSelect
             choice={submissions.choice}
-            trans={trans}
             onNew={() => {
               this.wantsCluster = true;
               this.closeDialog();
@@ -114,9 +112,7 @@ class ResubmitForm extends ReactWidget implements Dialog.IBodyWidget<IEdited> {
         />
         <div className="llmops-configs-checked" aria-live="polite">
           {this._trouble && <TroubleBox trouble={this._trouble} />}
-          {!this._trouble && this._check && (
-            <Findings check={this._check} trans={trans} />
-          )}
+          {!this._trouble && this._check && <Findings check={this._check} />}
         </div>
       </>
     );
@@ -168,7 +164,7 @@ function ConfigEditor(
     change: (text: string) => void;
   }
 ): JSX.Element {
-  const { llmops, editors, trans } = props;
+  const { llmops, editors } = props;
   const host = React.useRef<HTMLDivElement>(null);
   React.useEffect(() => {
     if (!host.current) {
@@ -184,7 +180,7 @@ function ConfigEditor(
     editor.host.setAttribute('aria-label', trans.__('Config of the run'));
     if (editor instanceof CodeMirrorEditor) {
       const isChecked = () => true;
-      const assisted = { llmops, kind: props.kind, isChecked, trans };
+      const assisted = { llmops, kind: props.kind, isChecked };
       editor.injectExtension(configExtension({ ...assisted, path: () => '' }));
     }
     const report = () => props.change(model.sharedModel.getSource());

@@ -1,8 +1,8 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
 import { IChartSettings, ILLMOps, IOperations, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { Busy, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
 import { RunAttempt, RunDetail, Trouble } from '../wire';
@@ -21,7 +21,6 @@ export interface IRunViewServices {
   operations: IOperations;
   models: RunModels;
   runs: IRunsModel;
-  trans: TranslationBundle;
   charts: IChartSettings;
   showPath: (path: string, contentsPath: string | null) => void;
   openJob: (attempt: RunAttempt) => void;
@@ -39,7 +38,7 @@ type Tab = (typeof TABS)[number];
  * One run: live panel, log, config and code, attempts and outputs, notes.
  */
 export function RunView(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   const [tab, setTab] = React.useState<Tab>('live');
   const [seen, setSeen] = React.useState<ReadonlySet<Tab>>(new Set(['live']));
@@ -71,7 +70,6 @@ export function RunView(props: IProps): JSX.Element {
     notes: () => (
       <NotesSection
         model={model}
-        trans={trans}
         save={changes => requests.annotate(props.llmops, model.runId, changes)}
       />
     )
@@ -85,7 +83,7 @@ export function RunView(props: IProps): JSX.Element {
         choose={choose}
         id={model.runId}
       />
-      <Troubles model={model} trans={trans} />
+      <Troubles model={model} />
       {tabs
         .filter(name => seen.has(name))
         .map(name => (
@@ -146,11 +144,8 @@ function Tabs(props: {
   );
 }
 
-function Troubles(props: {
-  model: RunModel;
-  trans: TranslationBundle;
-}): JSX.Element | null {
-  const { model, trans } = props;
+function Troubles(props: { model: RunModel }): JSX.Element | null {
+  const { model } = props;
   if (model.trouble) {
     return (
       <TroubleBox
@@ -167,7 +162,7 @@ function Troubles(props: {
 }
 
 function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
-  const { model, log, llmops, trans, isShown } = props;
+  const { model, log, llmops, isShown } = props;
   const state = model.state;
   const size = state?.log_size ?? null;
   const isOver = state?.is_over ?? false;
@@ -191,7 +186,6 @@ function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
       attempts={state?.attempts ?? []}
       isOver={isOver}
       download={attempt => requests.logUrl(llmops, model.runId, attempt)}
-      trans={trans}
     />
   );
 }
@@ -199,7 +193,7 @@ function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
 function DetailSection(
   props: IProps & { kind: 'config' | 'attempts' }
 ): JSX.Element {
-  const { model, llmops, trans, kind } = props;
+  const { model, llmops, kind } = props;
   const [detail, setDetail] = React.useState<RunDetail | null>(null);
   const [trouble, setTrouble] = React.useState<Trouble | null>(null);
   const { attempts, is_over } = model.state ?? {};

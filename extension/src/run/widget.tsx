@@ -3,7 +3,6 @@ import {
   MainAreaWidget,
   Toolbar
 } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
@@ -11,6 +10,7 @@ import * as React from 'react';
 import { CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
 import { nameOf } from '../runs/names';
+import { trans } from '../trans';
 import { scrolled } from '../ui/mainArea';
 import { LogModel } from './logModel';
 import { RunModel } from './model';
@@ -18,7 +18,7 @@ import * as requests from './requests';
 import { IRunViewServices, RunView } from './view';
 
 /** Short words in the toolbar; the whole ones are in the tooltips. */
-function buttons(trans: TranslationBundle): [string, string][] {
+function buttons(): [string, string][] {
   return [
     [CommandIDs.stopRun, trans.__('Stop…')],
     [CommandIDs.retryRun, trans.__('Retry')],
@@ -79,7 +79,7 @@ export class RunWidget extends MainAreaWidget<ReactWidget> {
 
   private fillToolbar(commands: CommandRegistry): void {
     const { runId } = this;
-    buttons(this.services.trans).forEach(([id, label]) => {
+    buttons().forEach(([id, label]) => {
       const item =
         id === ''
           ? Toolbar.createSpacerItem()

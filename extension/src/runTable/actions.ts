@@ -1,9 +1,9 @@
 import { InputDialog } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
 import { CommandIDs } from '../commands';
 import { ILLMOps, IOperations } from '../tokens';
+import { trans } from '../trans';
 import { confirm, reported } from '../ui/dialogs';
 import { RunLosses, RunTagsBody } from '../wire';
 import { RunTableModel } from './model';
@@ -13,7 +13,6 @@ export interface IActionServices {
   llmops: ILLMOps;
   operations: IOperations;
   commands: CommandRegistry;
-  trans: TranslationBundle;
 }
 
 /**
@@ -30,7 +29,6 @@ export class TableActions {
   }
 
   async tag(runIds: string[]): Promise<void> {
-    const { trans } = this.services;
     const answer = await InputDialog.getText({
       title: trans.__('Tags of %1 runs', runIds.length),
       label: trans.__(
@@ -50,7 +48,7 @@ export class TableActions {
   }
 
   async stop(runIds: string[]): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     await reported(trans.__('Cannot stop the runs'), async () => {
       const { not_ended } = await requests.losses(llmops, runIds);
       if (not_ended.length === 0) {
@@ -77,14 +75,14 @@ export class TableActions {
   }
 
   async remove(runIds: string[]): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     await reported(trans.__('Cannot delete the runs'), async () => {
       const losses = await requests.losses(llmops, runIds);
       const left = new Set([...losses.not_ended, ...losses.missing]);
       const deleted = runIds.filter(runId => !left.has(runId));
       const yes = await confirm({
         title: trans.__('Delete %1 runs?', deleted.length),
-        lines: lossLines(losses, trans),
+        lines: lossLines(losses),
         items: losses.starred.map(runId => trans.__('★ %1', runId)),
         action: trans.__('Delete')
       });
@@ -97,7 +95,7 @@ export class TableActions {
 
   /** A file of all runs that match, with the columns that are shown. */
   async download(format: 'csv' | 'parquet'): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     const { where, sort } = this.model.state;
     const columns = (this.model.answer?.columns ?? []).map(({ name }) => name);
     await reported(trans.__('Cannot write the file'), async () => {
@@ -127,7 +125,7 @@ export class TableActions {
   }
 
   private mark(body: RunTagsBody): Promise<void> {
-    const { llmops, trans } = this.services;
+    const { llmops } = this.services;
     return reported(trans.__('Cannot mark the runs'), async () => {
       await requests.tag(llmops, body);
       await this.model.refresh();
@@ -151,10 +149,7 @@ export function tagsOf(text: string): { add: string[]; remove: string[] } {
 }
 
 /** What will be lost, in sentences. */
-export function lossLines(
-  losses: RunLosses,
-  trans: TranslationBundle
-): string[] {
+export function lossLines(losses: RunLosses): string[] {
   const { num_runs, not_ended, num_checkpoints, num_with_output } = losses;
   const lines = [
     trans.__(

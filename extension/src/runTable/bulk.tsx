@@ -1,5 +1,6 @@
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { COLOURS } from './colours';
 import { IRunTableProps } from './props';
 
@@ -9,7 +10,7 @@ const MOST_COMPARED = 8;
  * What can be done to the selected runs.
  */
 export function Bulk(props: IRunTableProps): JSX.Element | null {
-  const { model, trans, actions } = props;
+  const { model, actions } = props;
   const runIds = [...model.selected];
   const count = runIds.length;
   if (count === 0) {

@@ -1,17 +1,14 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { RunTableColumn } from '../wire';
 import { RunTableModel } from './model';
 
 /**
  * Which columns are shown; without a choice the usual ones and those that differ.
  */
-export function Chooser(props: {
-  model: RunTableModel;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { model, trans } = props;
+export function Chooser(props: { model: RunTableModel }): JSX.Element {
+  const { model } = props;
   const [text, setText] = React.useState('');
   React.useEffect(() => void model.loadColumns(), [model]);
   const shown = (model.answer?.columns ?? []).map(({ name }) => name);
@@ -52,7 +49,7 @@ export function Chooser(props: {
       {SOURCES.map(source => (
         <Section
           key={source}
-          title={titleOf(source, trans)}
+          title={titleOf(source)}
           columns={found.filter(column => column.source === source)}
           chosen={chosen}
           toggle={toggle}
@@ -64,10 +61,7 @@ export function Chooser(props: {
 
 const SOURCES = ['figure', 'config', 'run'] as const;
 
-function titleOf(
-  source: RunTableColumn['source'],
-  trans: TranslationBundle
-): string {
+function titleOf(source: RunTableColumn['source']): string {
   return {
     figure: trans.__('Figures and metrics'),
     config: trans.__('Config'),

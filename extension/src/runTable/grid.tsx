@@ -2,6 +2,7 @@ import * as React from 'react';
 
 import { starredIcon } from '../icons';
 import { keptFrom } from '../runs/names';
+import { trans } from '../trans';
 import { Name, StateBadge } from '../ui/parts';
 import { RunTableColumn, RunTableLine, RunTableRun } from '../wire';
 import { colourOf } from './colours';
@@ -17,7 +18,7 @@ const MAX_PX = 8_000_000;
  * The lines in sight of a table that may have many thousands.
  */
 export function Grid(props: IGridProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const answer = model.answer;
   const scroller = React.useRef<HTMLDivElement>(null);
   const [top, setTop] = React.useState(0);
@@ -163,7 +164,7 @@ function selectRange(model: RunTableModel, one: number, other: number): void {
 }
 
 function NameCell(props: IGridProps & { run: RunTableRun }): JSX.Element {
-  const { model, trans, run, open } = props;
+  const { model, run, open } = props;
   return (
     <div className="llmops-runtable-name" role="gridcell">
       <input

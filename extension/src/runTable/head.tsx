@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { moveByArrows } from '../ui/arrows';
 import { RunTableColumn } from '../wire';
 import { shortHeads } from './heads';
@@ -13,7 +13,7 @@ import { nextSort, sortOf } from './state';
 export function Head(
   props: IGridProps & { columns: readonly RunTableColumn[] }
 ): JSX.Element {
-  const { model, trans, columns } = props;
+  const { model, columns } = props;
   const { sort } = model.state;
   const [focused, setFocused] = React.useState('');
   const heads = shortHeads(columns);
@@ -52,7 +52,7 @@ export function Head(
             <button
               type="button"
               tabIndex={at === first ? 0 : -1}
-              title={headTitle(column, trans)}
+              title={headTitle(column)}
               onFocus={() => setFocused(column.name)}
               onClick={() =>
                 model.set({ sort: nextSort(sort, column.name, column.better) })
@@ -67,7 +67,7 @@ export function Head(
   );
 }
 
-function headTitle(column: RunTableColumn, trans: TranslationBundle): string {
+function headTitle(column: RunTableColumn): string {
   const words = [trans.__('Sort by %1', column.name)];
   if (column.better) {
     words.push(trans.__('%1 is better', column.better));

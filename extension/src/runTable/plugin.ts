@@ -4,12 +4,12 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette, WidgetTracker } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
 import { ILLMOps, IOperations, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { openAt, rowMenu } from '../ui/menu';
 import { TableActions } from './actions';
 import { RunTableModel } from './model';
@@ -53,27 +53,22 @@ export const runTablePlugin: JupyterFrontEndPlugin<void> = {
   description: 'Filters, sorts, groups and compares all runs in a table.',
   autoStart: true,
   requires: [ILLMOps, IRunsModel, IOperations],
-  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  optional: [ICommandPalette, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     runs: IRunsModel,
     operations: IOperations,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const { commands, shell } = app;
     const tracker = new WidgetTracker<RunTableWidget>({
       namespace: 'llmops-run-table'
     });
     const create = (args: ReadonlyPartialJSONObject) => {
       const model = new RunTableModel(sourceOf(llmops, runs), stateOf(args));
-      const actions = new TableActions(
-        { llmops, operations, commands, trans },
-        model
-      );
+      const actions = new TableActions({ llmops, operations, commands }, model);
       const open = (runId: string) =>
         void commands.execute(CommandIDs.openRun, { runId });
       const menu = (runId: string, event: React.MouseEvent) => {
@@ -83,7 +78,7 @@ export const runTablePlugin: JupyterFrontEndPlugin<void> = {
         // An older run is not in the list; one that cannot be read has only what needs no state.
         void runs.read(runId).then(open, open);
       };
-      return new RunTableWidget(model, { actions, open, menu }, trans);
+      return new RunTableWidget(model, { actions, open, menu });
     };
     commands.addCommand(CommandIDs.showRunTable, {
       label: trans.__('Show All Runs as a Table'),

@@ -1,4 +1,3 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { TableActions } from './actions';
@@ -9,7 +8,6 @@ import { RunTableModel } from './model';
  */
 export interface IGridProps {
   model: RunTableModel;
-  trans: TranslationBundle;
   open: (runId: string) => void;
   menu: (runId: string, event: React.MouseEvent) => void;
 }

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { RunTableAxis, RunTableRay, RunTableRays } from '../wire';
 import { toneColour } from './colours';
 import { shortHeads } from './heads';
@@ -16,10 +16,9 @@ const SIDE = 70;
 export function Rays(props: {
   rays: RunTableRays;
   selected: ReadonlySet<string>;
-  trans: TranslationBundle;
   open: (runId: string) => void;
 }): JSX.Element {
-  const { rays, selected, trans, open } = props;
+  const { rays, selected, open } = props;
   const [hovered, setHovered] = React.useState<string | null>(null);
   const [width, element] = useWidth();
   const { axes } = rays;

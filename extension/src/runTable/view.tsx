@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { useChanges } from '../ui/hooks';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { Bulk } from './bulk';
@@ -14,7 +14,7 @@ import { Rays } from './rays';
  * The table of all runs with its filter, columns and coordinates.
  */
 export function RunTableView(props: IRunTableProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   const [isChoosing, setChoosing] = React.useState(false);
   const { answer, trouble, rays } = model;
@@ -22,21 +22,14 @@ export function RunTableView(props: IRunTableProps): JSX.Element {
     <div className="llmops-runtable">
       <Tools {...props} isChoosing={isChoosing} choose={setChoosing} />
       {trouble && <TroubleBox trouble={trouble} kind="warn" />}
-      {isChoosing && <Chooser model={model} trans={trans} />}
+      {isChoosing && <Chooser model={model} />}
       <Bulk {...props} />
-      {rays && (
-        <Rays
-          rays={rays}
-          selected={model.selected}
-          trans={trans}
-          open={props.open}
-        />
-      )}
+      {rays && <Rays rays={rays} selected={model.selected} open={props.open} />}
       {answer === null && !trouble && (
         <Busy text={trans.__('Reading the runs…')} />
       )}
       {answer !== null && answer.num_lines === 0 ? (
-        <Nothing model={model} trans={trans} />
+        <Nothing model={model} />
       ) : (
         answer !== null && <Grid {...props} />
       )}
@@ -44,11 +37,8 @@ export function RunTableView(props: IRunTableProps): JSX.Element {
   );
 }
 
-function Nothing(props: {
-  model: RunTableModel;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { model, trans } = props;
+function Nothing(props: { model: RunTableModel }): JSX.Element {
+  const { model } = props;
   const total = model.answer?.total ?? 0;
   return total === 0 ? (
     <EmptyState title={trans.__('No runs yet')}>
@@ -74,23 +64,21 @@ function Tools(
     choose: (isChoosing: boolean) => void;
   }
 ): JSX.Element {
-  const { model, trans, actions, isChoosing, choose } = props;
+  const { model, actions, isChoosing, choose } = props;
   const { state } = model;
   return (
     <div className="llmops-runtable-tools">
-      <Filter model={model} trans={trans} />
+      <Filter model={model} />
       <Picker
         label={trans.__('Group by')}
         value={state.group}
         model={model}
-        trans={trans}
         pick={group => model.set({ group })}
       />
       <Picker
         label={trans.__('Colour by')}
         value={state.colour_by}
         model={model}
-        trans={trans}
         pick={colour_by => model.set({ colour_by })}
       />
       <Toggle on={isChoosing} set={choose} text={trans.__('Columns')} />
@@ -115,16 +103,13 @@ function Tools(
       >
         {trans.__('Parquet')}
       </button>
-      <Counts model={model} trans={trans} />
+      <Counts model={model} />
     </div>
   );
 }
 
-function Counts(props: {
-  model: RunTableModel;
-  trans: TranslationBundle;
-}): JSX.Element | null {
-  const { model, trans } = props;
+function Counts(props: { model: RunTableModel }): JSX.Element | null {
+  const { model } = props;
   const answer = model.answer;
   if (!answer) {
     return null;
@@ -158,11 +143,8 @@ function Toggle(props: {
 }
 
 /** Asks when typing pauses, and at once with Return. */
-function Filter(props: {
-  model: RunTableModel;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { model, trans } = props;
+function Filter(props: { model: RunTableModel }): JSX.Element {
+  const { model } = props;
   const { where } = model.state;
   const [text, setText] = React.useState(where);
   React.useEffect(() => setText(where), [where]);
@@ -199,10 +181,9 @@ function Picker(props: {
   label: string;
   value: string;
   model: RunTableModel;
-  trans: TranslationBundle;
   pick: (name: string) => void;
 }): JSX.Element {
-  const { label, value, model, trans, pick } = props;
+  const { label, value, model, pick } = props;
   const names = (model.answer?.columns ?? []).map(({ name }) => name);
   const more = model.every.map(({ name }) => name);
   const every = [...new Set(['name', ...names, ...more])];

@@ -1,9 +1,9 @@
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { runsIcon } from '../icons';
+import { trans } from '../trans';
 import { RunTableModel } from './model';
 import { IRunTableProps } from './props';
 import { RunTableView } from './view';
@@ -16,13 +16,10 @@ export const WIDGET_ID = 'llmops-run-table';
 export class RunTableWidget extends MainAreaWidget<ReactWidget> {
   constructor(
     readonly model: RunTableModel,
-    props: Omit<IRunTableProps, 'model' | 'trans'>,
-    trans: TranslationBundle
+    props: Omit<IRunTableProps, 'model'>
   ) {
     super({
-      content: ReactWidget.create(
-        <RunTableView {...props} model={model} trans={trans} />
-      )
+      content: ReactWidget.create(<RunTableView {...props} model={model} />)
     });
     this.id = WIDGET_ID;
     this.content.addClass('llmops-runtable-content');

@@ -1,5 +1,4 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { checkIcon, tableRowsIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import { Message } from '@lumino/messaging';
@@ -8,6 +7,7 @@ import * as React from 'react';
 import { CommandIDs } from '../commands';
 import { compareIcon, runsIcon, starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { moveByArrows, useOneTabStop } from '../ui/arrows';
 import { useNow } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
@@ -22,8 +22,7 @@ import { IRowProps, Row, when } from './row';
 export class RunsPanel extends ReactWidget {
   constructor(
     private model: IRunsModel,
-    private commands: CommandRegistry,
-    private trans: TranslationBundle
+    private commands: CommandRegistry
   ) {
     super();
     this.id = 'llmops-runs';
@@ -44,13 +43,7 @@ export class RunsPanel extends ReactWidget {
   protected override render(): JSX.Element {
     return (
       <UseSignal signal={this.model.changed}>
-        {() => (
-          <Runs
-            model={this.model}
-            commands={this.commands}
-            trans={this.trans}
-          />
-        )}
+        {() => <Runs model={this.model} commands={this.commands} />}
       </UseSignal>
     );
   }
@@ -59,11 +52,10 @@ export class RunsPanel extends ReactWidget {
 interface IProps {
   model: IRunsModel;
   commands: CommandRegistry;
-  trans: TranslationBundle;
 }
 
 function Runs(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const [filter, setFilter] = React.useState('');
   const [onlyStarred, setOnlyStarred] = React.useState(false);
   const [isHiddenShown, setHiddenShown] = React.useState(false);
@@ -124,7 +116,7 @@ function Runs(props: IProps): JSX.Element {
   );
 }
 
-function CompareButton({ model, commands, trans }: IProps): JSX.Element {
+function CompareButton({ model, commands }: IProps): JSX.Element {
   const runIds = [...model.selected];
   const label =
     runIds.length < 2
@@ -157,7 +149,7 @@ function CompareButton({ model, commands, trans }: IProps): JSX.Element {
 function List(
   props: IProps & { listed: RunRow[]; shown: RunRow[] }
 ): JSX.Element {
-  const { model, listed, shown, trans } = props;
+  const { model, listed, shown } = props;
   const nowS = useNow();
   const actions = useRowActions(props);
   const { ref, onFocus } = useOneTabStop('.llmops-runs-row');
@@ -197,8 +189,7 @@ function List(
               <Row
                 key={run.run_id}
                 run={run}
-                when={when(run, nowS, trans)}
-                trans={trans}
+                when={when(run, nowS)}
                 isSelected={model.selected.has(run.run_id)}
                 {...actions}
               />

@@ -4,12 +4,12 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
 import { detail } from '../run/requests';
 import { ILLMOps, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import { RunsModel } from './model';
 import { RunsPanel } from './panel';
 
@@ -33,16 +33,14 @@ export const runsPanelPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Lists training runs in the left side bar.',
   autoStart: true,
   requires: [IRunsModel],
-  optional: [ITranslator, ICommandPalette, ILayoutRestorer],
+  optional: [ICommandPalette, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     model: IRunsModel,
-    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
-    const panel = new RunsPanel(model, app.commands, trans);
+    const panel = new RunsPanel(model, app.commands);
     app.shell.add(panel, 'left', { rank: 610 });
     restorer?.add(panel, panel.id);
     app.commands.addCommand(CommandIDs.showRuns, {

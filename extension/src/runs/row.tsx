@@ -1,9 +1,9 @@
 import { deleteIcon, refreshIcon, stopIcon } from '@jupyterlab/ui-components';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { starIcon, starredIcon } from '../icons';
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { Ellipsed, IconButton, Name, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
@@ -22,7 +22,6 @@ export interface IRowProps {
   /** Its age, or the time that is left. */
   when: string;
   isSelected: boolean;
-  trans: TranslationBundle;
   execute: (command: string, runId: string) => void;
   select: (runId: string, isSelected: boolean) => void;
   menu: (runId: string, event: React.MouseEvent) => void;
@@ -35,7 +34,7 @@ export interface IRowProps {
  * each second some of them change.
  */
 export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
-  const { run, trans, execute } = props;
+  const { run, execute } = props;
   const shown = nameOf(run);
   const from = shown === run.run_id ? tailOf(shown) : keptFrom(shown);
   const open = (event: React.MouseEvent) => {
@@ -63,7 +62,7 @@ export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
         type="button"
         className="llmops-runs-open"
         aria-keyshortcuts="Enter Space"
-        title={tooltip(run, trans)}
+        title={tooltip(run)}
         onClick={open}
       >
         <Name className="llmops-runs-name" text={shown} from={from} />
@@ -87,7 +86,7 @@ export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
           )}
         </span>
         <span className="llmops-runs-figures">
-          {figures(run, trans).map(text => (
+          {figures(run).map(text => (
             <span key={text}>{text}</span>
           ))}
         </span>
@@ -96,14 +95,14 @@ export const Row = React.memo(function Row(props: IRowProps): JSX.Element {
             {why(run)}
           </span>
         )}
-        {!hasEnded(run) && <Progress run={run} trans={trans} />}
+        {!hasEnded(run) && <Progress run={run} />}
       </button>
       <Actions {...props} />
     </li>
   );
 });
 
-function Actions({ run, trans, execute }: IRowProps): JSX.Element {
+function Actions({ run, execute }: IRowProps): JSX.Element {
   const act = (command: string) => () => execute(command, run.run_id);
   const can = (action: RunRow['actions'][number]) =>
     run.actions.includes(action);
@@ -140,16 +139,13 @@ function Actions({ run, trans, execute }: IRowProps): JSX.Element {
   );
 }
 
-function Progress(props: {
-  run: RunRow;
-  trans: TranslationBundle;
-}): JSX.Element {
+function Progress(props: { run: RunRow }): JSX.Element {
   const { fraction } = props.run;
   return (
     <span
       className="llmops-runs-progress"
       role="progressbar"
-      aria-label={props.trans.__('Progress')}
+      aria-label={trans.__('Progress')}
       aria-valuemin={0}
       aria-valuemax={100}
       aria-valuenow={fraction === null ? undefined : Math.round(100 * fraction)}
@@ -160,7 +156,7 @@ function Progress(props: {
 }
 
 /** `40 / 100 steps`, `loss 1.234`, `MFU 12 %`; what is unknown is left out. */
-export function figures(run: RunRow, trans: TranslationBundle): string[] {
+export function figures(run: RunRow): string[] {
   const { progress } = run;
   const done = progress
     ? [`${fmt.steps(progress.done, progress.total)} ${progress.unit}`]
@@ -177,11 +173,7 @@ export function why(run: RunRow): string {
 }
 
 /** `2 min left` when that is known, `12 s so far` before; `3 h ago` after the end. */
-export function when(
-  run: RunRow,
-  nowS: number,
-  trans: TranslationBundle
-): string {
+export function when(run: RunRow, nowS: number): string {
   const age = fmt.age(run.created_s, nowS);
   if (hasEnded(run)) {
     return age === 'now' ? trans.__('just now') : trans.__('%1 ago', age);
@@ -195,7 +187,7 @@ export function when(
   return age === 'now' ? '' : trans.__('%1 so far', age);
 }
 
-function tooltip(run: RunRow, trans: TranslationBundle): string {
+function tooltip(run: RunRow): string {
   const lines = [
     nameWithId(run),
     `${run.state.toLowerCase()}, ${trans.__('attempt')} ${run.attempt}, ${trans.__('cluster')} ${run.cluster}`,

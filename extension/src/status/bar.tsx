@@ -1,10 +1,10 @@
 import { ReactWidget } from '@jupyterlab/apputils';
 import { TextItem } from '@jupyterlab/statusbar';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { hasEnded } from '../runs/model';
 import { IClusterModel, ILive, IRunsModel } from '../tokens';
+import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { ClusterRow, RunRow } from '../wire';
 
@@ -18,7 +18,6 @@ export class StatusItem extends ReactWidget {
     private clusters: IClusterModel,
     private runs: IRunsModel,
     private live: ILive,
-    private trans: TranslationBundle,
     private onClick: () => void
   ) {
     super();
@@ -36,12 +35,12 @@ export class StatusItem extends ReactWidget {
   }
 
   protected override render(): JSX.Element {
-    const { clusters, runs, trans } = this;
+    const { clusters, runs } = this;
     const active = runs.runs.filter(run => !hasEnded(run));
     const known = clusters.isKnown && runs.isKnown;
     const text =
       this.live.isConnected && known
-        ? statusText(clusters.clusters, active, trans)
+        ? statusText(clusters.clusters, active)
         : this.live.isConnected
           ? trans.__('Ray: …')
           : trans.__('Ray: not connected');
@@ -71,11 +70,10 @@ export class StatusItem extends ReactWidget {
  */
 export function statusText(
   rows: readonly ClusterRow[],
-  active: readonly Pick<RunRow, 'state'>[],
-  trans: TranslationBundle
+  active: readonly Pick<RunRow, 'state'>[]
 ): string {
   const up = rows.filter(row => row.info?.state === 'ready');
-  const jobs = runsText(active, trans);
+  const jobs = runsText(active);
   if (up.length === 0 && rows.some(row => row.info?.state === 'starting')) {
     return trans.__('Ray: starting');
   }
@@ -94,10 +92,7 @@ export function statusText(
 }
 
 /** `2 runs`, `3 runs (1 queued)`. */
-export function runsText(
-  active: readonly Pick<RunRow, 'state'>[],
-  trans: TranslationBundle
-): string {
+export function runsText(active: readonly Pick<RunRow, 'state'>[]): string {
   const all = trans._n('%1 run', '%1 runs', active.length);
   const queued = active.filter(run => run.state === 'QUEUED').length;
   return queued ? trans.__('%1 (%2 queued)', all, queued) : all;

@@ -1,8 +1,8 @@
 import { Notification } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { knownFigures } from '../runs/model';
 import { nameWithId } from '../runs/names';
+import { trans } from '../trans';
 import { RunRow } from '../wire';
 
 const MAX_LENGTH = 400;
@@ -32,7 +32,7 @@ export interface INotices {
 /**
  * Return what a notification says: how the run ended, why, and what to do.
  */
-export function endText(run: RunRow, trans: TranslationBundle): string {
+export function endText(run: RunRow): string {
   const shown = nameWithId(run);
   if (run.state === 'SUCCEEDED') {
     const [figure] = knownFigures(run, { listed: true });
@@ -44,21 +44,17 @@ export function endText(run: RunRow, trans: TranslationBundle): string {
     run.state === 'FAILED'
       ? trans.__('Run %1 failed', shown)
       : trans.__('Run %1 was stopped', shown);
-  return withReason(what, run, trans);
+  return withReason(what, run);
 }
 
-function withReason(
-  what: string,
-  run: RunRow,
-  trans: TranslationBundle
-): string {
+function withReason(what: string, run: RunRow): string {
   const why = run.message ? `${what}: ${run.message}` : what;
   const text = run.remedy ? `${why}\n${trans.__('Try:')} ${run.remedy}` : why;
   return text.length > MAX_LENGTH ? `${text.slice(0, MAX_LENGTH - 1)}…` : text;
 }
 
 /** `3 runs ended: 2 succeeded, 1 was stopped`. */
-function groupText(runs: readonly RunRow[], trans: TranslationBundle): string {
+function groupText(runs: readonly RunRow[]): string {
   const count = (state: string) =>
     runs.filter(run => run.state === state).length;
   const parts = [
@@ -80,8 +76,7 @@ interface IGroup {
 export class EndNotices {
   constructor(
     private notices: INotices,
-    private open: (run: RunRow | null) => void,
-    private trans: TranslationBundle
+    private open: (run: RunRow | null) => void
   ) {}
 
   add(run: RunRow): void {
@@ -100,12 +95,8 @@ export class EndNotices {
     const known = this._failures.get(run.message);
     const group = this.put(known, run, 'error', BELL_ONLY, runs =>
       runs.length === 1
-        ? endText(run, this.trans)
-        : withReason(
-            this.trans.__('%1 runs failed', runs.length),
-            run,
-            this.trans
-          )
+        ? endText(run)
+        : withReason(trans.__('%1 runs failed', runs.length), run)
     );
     this._failures.set(run.message, group);
   }
@@ -114,7 +105,7 @@ export class EndNotices {
     // A success may follow a stop: the colour is that of the newest.
     const type = run.state === 'SUCCEEDED' ? 'success' : 'info';
     this._ends = this.put(this._ends, run, type, SHOWN_MS, runs =>
-      runs.length === 1 ? endText(run, this.trans) : groupText(runs, this.trans)
+      runs.length === 1 ? endText(run) : groupText(runs)
     );
     clearTimeout(this._timer);
     this._timer = setTimeout(() => {
@@ -152,8 +143,8 @@ export class EndNotices {
   private action(runs: readonly RunRow[]): Notification.IAction {
     const [only] = runs;
     return runs.length === 1
-      ? { label: this.trans.__('Open run'), callback: () => this.open(only) }
-      : { label: this.trans.__('Show runs'), callback: () => this.open(null) };
+      ? { label: trans.__('Open run'), callback: () => this.open(only) }
+      : { label: trans.__('Show runs'), callback: () => this.open(null) };
   }
 
   private _failures = new Map<string, IGroup>();

@@ -3,7 +3,6 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { IPreferences, IRunsModel } from '../tokens';
@@ -17,21 +16,17 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Notifies when a training run ends.',
   autoStart: true,
   requires: [IRunsModel, IPreferences],
-  optional: [ITranslator],
   activate: (
     app: JupyterFrontEnd,
     runs: IRunsModel,
-    preferences: IPreferences,
-    translator: ITranslator | null
+    preferences: IPreferences
   ) => {
-    const trans = (translator ?? nullTranslator).load('llmops');
     const notices = new EndNotices(
       Notification.manager,
       run =>
         void (run
           ? app.commands.execute(CommandIDs.openRun, { runId: run.run_id })
-          : app.commands.execute(CommandIDs.showRuns)),
-      trans
+          : app.commands.execute(CommandIDs.showRuns))
     );
     runs.ended.connect((_, run) => {
       const wanted = preferences.notifyOnEnd;

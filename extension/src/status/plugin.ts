@@ -3,7 +3,6 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IRunsModel } from '../tokens';
@@ -17,21 +16,19 @@ export const statusPlugin: JupyterFrontEndPlugin<void> = {
   description: 'Cluster, GPUs in use and running jobs in the status bar.',
   autoStart: true,
   requires: [ILLMOps, IClusterModel, IRunsModel],
-  optional: [IStatusBar, ITranslator],
+  optional: [IStatusBar],
   activate: (
     app: JupyterFrontEnd,
     llmops: ILLMOps,
     clusters: IClusterModel,
     runs: IRunsModel,
-    bar: IStatusBar | null,
-    translator: ITranslator | null
+    bar: IStatusBar | null
   ) => {
     if (!bar) {
       return;
     }
-    const trans = (translator ?? nullTranslator).load('llmops');
     const show = () => void app.commands.execute(CommandIDs.showClusters);
-    const item = new StatusItem(clusters, runs, llmops.live, trans, show);
+    const item = new StatusItem(clusters, runs, llmops.live, show);
     bar.registerStatusItem('@llmops/lab:status', {
       item,
       align: 'left',

@@ -1,14 +1,12 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
+
+import { trans } from '../trans';
 
 /**
  * A few lines of a text that may be long, and a button that shows all of it.
  */
-export function Clamped(props: {
-  text: string;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { text, trans } = props;
+export function Clamped(props: { text: string }): JSX.Element {
+  const { text } = props;
   const box = React.useRef<HTMLDivElement>(null);
   const [isCut, setCut] = React.useState(false);
   const [isOpen, setOpen] = React.useState(false);

@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
@@ -8,8 +7,6 @@ import { ClusterInfo, ClusterRow } from '../../wire';
 import { Notes } from '../notes';
 import { changes, numbersOf } from '../scaleDialog';
 import { deadline, isSoon } from '../times';
-
-const trans = nullTranslator.load('llmops');
 
 function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
   return {
@@ -38,7 +35,7 @@ describe('when a cluster goes away', () => {
     // A wish that is over says nothing any more.
     [{ suspends_at_s: 1600, kept_until_s: 900 }, 'suspends in 10 min']
   ])('%o', (values, told) => {
-    expect(deadline(info(values), 1000, trans)).toBe(told);
+    expect(deadline(info(values), 1000)).toBe(told);
   });
 
   it('asks only when it is soon, and not of one that is kept', () => {
@@ -62,7 +59,7 @@ describe('numbers that can be changed', () => {
   };
 
   it('are worker groups where there are any', () => {
-    const numbers = numbersOf(info({ groups: [group] }), trans);
+    const numbers = numbersOf(info({ groups: [group] }));
     expect(numbers.map(({ name, now, max }) => [name, now, max])).toEqual([
       ['h100', 2, 4]
     ]);
@@ -74,7 +71,7 @@ describe('numbers that can be changed', () => {
   });
 
   it('are CPUs and GPUs of a local cluster', () => {
-    const numbers = numbersOf(info(), trans);
+    const numbers = numbersOf(info());
     expect(changes(numbers, new Map([['num_cpus', 2]]))).toEqual({
       num_cpus: 2
     });
@@ -88,12 +85,7 @@ describe('notes of a cluster', () => {
     const row = { name: 'gpu', info: info(values), stale: '', doing: '' };
     flushSync(() =>
       createRoot(node).render(
-        <Notes
-          row={row as ClusterRow}
-          nowS={1000}
-          trans={trans}
-          keep={keep as () => void}
-        />
+        <Notes row={row as ClusterRow} nowS={1000} keep={keep as () => void} />
       )
     );
     return node;

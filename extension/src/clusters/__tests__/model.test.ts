@@ -1,5 +1,4 @@
 import { DisposableDelegate } from '@lumino/disposable';
-import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it, vi } from 'vitest';
 
 import { ILive, LiveMessage, Json } from '../../tokens';
@@ -7,8 +6,6 @@ import { ClusterInfo, ClusterRow, OperationInfo } from '../../wire';
 import { attachCode, ClusterModel, failures, whyNot } from '../model';
 import { engineTexts, warmLine } from '../details';
 import { times, used } from '../row';
-
-const trans = nullTranslator.load('llmops');
 
 function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
   return {
@@ -175,12 +172,12 @@ describe('what is shown', () => {
   });
 
   it('counts from the server clock; unknown is a dash', () => {
-    expect(times(row({ idle_since_s: 1120 }), 1180, trans)).toBe(
+    expect(times(row({ idle_since_s: 1120 }), 1180)).toBe(
       'up 3 min · idle 60 s'
     );
     const busy = row({ info: info({ jobs_running: 1 }) });
-    expect(times(busy, 1180, trans)).toBe('up 3 min · active');
-    expect(times(row({ info: info({ state: 'stopped' }) }), 1, trans)).toBe('');
+    expect(times(busy, 1180)).toBe('up 3 min · active');
+    expect(times(row({ info: info({ state: 'stopped' }) }), 1)).toBe('');
     expect(used(0.5, 2)).toBe('0.5/2');
     expect(used(null, 2)).toBe('–/2');
     expect(used(null, null)).toBe('–/–');
@@ -200,25 +197,27 @@ describe('what is shown', () => {
       idle_since_s: 100,
       leaves_at_s: 220
     };
-    expect(engineTexts(engine, 160, trans)).toEqual({
+    expect(engineTexts(engine, 160)).toEqual({
       model: 'SmolLM2-135M',
       state: 'vllm, idle for 60 s, unloads in 60 s, GPU 0',
       run: 'last used by tags-1'
     });
     const hub = { ...engine, model: 'organisation/model', idle_since_s: null };
-    expect(engineTexts(hub, 160, trans)).toMatchObject({
+    expect(engineTexts(hub, 160)).toMatchObject({
       model: 'model',
       run: 'used by tags-1'
     });
     const silent = { ...engine, model: '', engine: '', state: '' as const };
     const unknown = { idle_since_s: null, leaves_at_s: null, gpu_ids: [] };
-    expect(engineTexts({ ...silent, ...unknown, run: '' }, 160, trans)).toEqual(
-      { model: '–', state: '–', run: '' }
-    );
+    expect(engineTexts({ ...silent, ...unknown, run: '' }, 160)).toEqual({
+      model: '–',
+      state: '–',
+      run: ''
+    });
   });
 
   it('says how processes start', () => {
-    expect(warmLine(info(), trans)).toBe(
+    expect(warmLine(info())).toBe(
       'warm, 10 modules loaded, 3 processes forked'
     );
     const cold = info({
@@ -234,11 +233,11 @@ describe('what is shown', () => {
       num_bytes: 538_060_800,
       used_s: 1
     };
-    expect(warmLine(info({ warm_kept: [kept] }), trans)).toBe(
+    expect(warmLine(info({ warm_kept: [kept] }))).toBe(
       'warm, 10 modules loaded, 3 processes forked,' +
         ' keeps SmolLM2-135M-Instruct (float32, 513 MiB)'
     );
-    expect(warmLine(cold, trans)).toBe(
+    expect(warmLine(cold)).toBe(
       'cold: no fork server, 2 cold starts, the last: no answer'
     );
   });

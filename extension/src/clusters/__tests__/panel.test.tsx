@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { MessageLoop } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
@@ -51,8 +50,7 @@ async function shown(clusters: ClusterRow[]): Promise<HTMLElement> {
       ...operations,
       changed: new Signal(operations)
     } as unknown as IOperations,
-    commands: new CommandRegistry(),
-    trans: nullTranslator.load('llmops')
+    commands: new CommandRegistry()
   });
   Widget.attach(panel, document.body);
   MessageLoop.flush();

@@ -2,11 +2,11 @@ import { JupyterFrontEnd } from '@jupyterlab/application';
 import { ICommandPalette, MainAreaWidget } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
 import { ILauncher } from '@jupyterlab/launcher';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CATEGORY, CommandIDs } from '../../commands';
 import { clustersIcon } from '../../icons';
 import { IClusterModel, ILLMOps, IOperations } from '../../tokens';
+import { trans } from '../../trans';
 import { showError } from '../../ui/dialogs';
 import { ClusterActions } from '../actions';
 import {
@@ -30,14 +30,13 @@ interface IOptions {
   editors: IEditorServices;
   palette: ICommandPalette | null;
   launcher: ILauncher | null;
-  trans: TranslationBundle;
 }
 
 /**
  * `llmops:new-cluster {template?}` opens the form; one at a time.
  */
 export function addNewClusterCommand(options: IOptions): void {
-  const { app, palette, launcher, trans } = options;
+  const { app, palette, launcher } = options;
   let opened: MainAreaWidget<NewClusterForm> | null = null;
   app.commands.addCommand(CommandIDs.newCluster, {
     label: args =>
@@ -78,7 +77,7 @@ function openForm(
   options: IOptions,
   template: string
 ): MainAreaWidget<NewClusterForm> {
-  const { app, llmops, clusters, editors, trans } = options;
+  const { app, llmops, clusters, editors } = options;
   const model = new NewClusterModel({
     templates: () => listTemplates(llmops),
     schema: provider => clusterSchema(llmops, provider) as Promise<ISchema>,
@@ -88,7 +87,6 @@ function openForm(
   const content = new NewClusterForm({
     model,
     editors,
-    trans,
     existing: () =>
       clusters.clusters.find(row => row.name === nameIn(model)) ?? null,
     start: () => void start(options, model, widget),
@@ -117,7 +115,7 @@ function nameIn(model: NewClusterModel): string {
 }
 
 async function start(
-  { app, llmops, actions, operations, trans }: IOptions,
+  { app, llmops, actions, operations }: IOptions,
   model: NewClusterModel,
   widget: MainAreaWidget
 ): Promise<void> {
@@ -137,18 +135,15 @@ async function start(
   }
 }
 
-async function save(
-  { app, trans }: IOptions,
-  model: NewClusterModel
-): Promise<void> {
+async function save({ app }: IOptions, model: NewClusterModel): Promise<void> {
   await model.settle();
   const { text, template, check } = model;
   try {
-    const path = await saveTemplate(
-      app.serviceManager.contents,
-      { text, name: check?.name ?? '', path: template?.path ?? null },
-      trans
-    );
+    const path = await saveTemplate(app.serviceManager.contents, {
+      text,
+      name: check?.name ?? '',
+      path: template?.path ?? null
+    });
     if (path !== null) {
       await model.load(path);
     }

@@ -1,8 +1,8 @@
 import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { Busy, TroubleBox } from '../../ui/parts';
 import { ClusterRow, ConfigDiagnostic } from '../../wire';
 import { Fields } from './fields';
@@ -12,7 +12,6 @@ import { YamlEditor } from './yamlEditor';
 export interface IFormProps {
   model: NewClusterModel;
   editors: IEditorServices;
-  trans: TranslationBundle;
 
   /** The cluster that has the name which the text gives, if there is one. */
   existing: () => ClusterRow | null;
@@ -39,7 +38,7 @@ export class NewClusterForm extends ReactWidget {
 }
 
 function Form(props: IFormProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const { schema, trouble } = model;
   if (!schema) {
     return trouble ? (
@@ -102,7 +101,7 @@ function Form(props: IFormProps): JSX.Element {
   );
 }
 
-function Choose({ model, trans }: IFormProps): JSX.Element {
+function Choose({ model }: IFormProps): JSX.Element {
   const index = model.template ? model.templates.indexOf(model.template) : -1;
   return (
     <div className="llmops-form-choose">
@@ -138,7 +137,7 @@ function Choose({ model, trans }: IFormProps): JSX.Element {
 }
 
 /** The same name is not a second cluster: said before it is started. */
-function Existing({ existing, trans }: IFormProps): JSX.Element | null {
+function Existing({ existing }: IFormProps): JSX.Element | null {
   const row = existing();
   return row ? (
     <p className="llmops-form-exists" role="status">
@@ -152,7 +151,7 @@ function Existing({ existing, trans }: IFormProps): JSX.Element | null {
 }
 
 /** What the server says of the text: mistakes with their lines, or what it works out to. */
-function Said({ model, trans }: IFormProps): JSX.Element {
+function Said({ model }: IFormProps): JSX.Element {
   const { check } = model;
   const diagnostics = check?.diagnostics ?? [];
   return (
@@ -161,7 +160,7 @@ function Said({ model, trans }: IFormProps): JSX.Element {
         <ul>
           {diagnostics.map((item, index) => (
             <li key={index} data-severity={item.severity}>
-              {problemText(item, trans)}
+              {problemText(item)}
             </li>
           ))}
         </ul>
@@ -180,7 +179,7 @@ function Said({ model, trans }: IFormProps): JSX.Element {
   );
 }
 
-function problemText(item: ConfigDiagnostic, trans: TranslationBundle): string {
+function problemText(item: ConfigDiagnostic): string {
   const hint = item.suggestion ? `; ${item.suggestion}` : '';
   return trans.__(
     'Line %1: %2 %3',
@@ -190,7 +189,7 @@ function problemText(item: ConfigDiagnostic, trans: TranslationBundle): string {
   );
 }
 
-function Buttons({ model, trans, start, save }: IFormProps): JSX.Element {
+function Buttons({ model, start, save }: IFormProps): JSX.Element {
   return (
     <div className="llmops-form-buttons">
       {model.isBusy && <Busy text={trans.__('Checking…')} />}

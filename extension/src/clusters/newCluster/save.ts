@@ -1,8 +1,8 @@
 import { InputDialog } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
 import { Contents, ServerConnection } from '@jupyterlab/services';
-import { TranslationBundle } from '@jupyterlab/translation';
 
+import { trans } from '../../trans';
 import { confirm } from '../../ui/dialogs';
 
 const FOLDER = 'cluster_templates';
@@ -12,8 +12,7 @@ const FOLDER = 'cluster_templates';
  */
 export async function saveTemplate(
   contents: Contents.IManager,
-  options: { text: string; name: string; path: string | null },
-  trans: TranslationBundle
+  options: { text: string; name: string; path: string | null }
 ): Promise<string | null> {
   const result = await InputDialog.getText({
     title: trans.__('Save as template file'),
@@ -25,7 +24,7 @@ export async function saveTemplate(
   if (!result.button.accept || !path) {
     return null;
   }
-  if ((await exists(contents, path)) && !(await replaces(path, trans))) {
+  if ((await exists(contents, path)) && !(await replaces(path))) {
     return null;
   }
   await makeFolder(contents, PathExt.dirname(path));
@@ -37,7 +36,7 @@ export async function saveTemplate(
   return path;
 }
 
-function replaces(path: string, trans: TranslationBundle): Promise<boolean> {
+function replaces(path: string): Promise<boolean> {
   return confirm({
     title: trans.__('Replace %1?', path),
     lines: [trans.__('A file with this name already exists.')],

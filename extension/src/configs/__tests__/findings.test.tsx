@@ -1,12 +1,9 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 import { describe, expect, it } from 'vitest';
 
 import { ConfigCheck, ConfigDiagnostic } from '../../wire';
 import { Findings } from '../findings';
-
-const trans = nullTranslator.load('llmops');
 
 const ITEM: ConfigDiagnostic = {
   line: 3,
@@ -33,9 +30,7 @@ function shown(some: Partial<ConfigCheck>, onGo?: () => void): string {
     checked: [],
     ...some
   };
-  return renderToStaticMarkup(
-    <Findings check={check} trans={trans} onGo={onGo} />
-  );
+  return renderToStaticMarkup(<Findings check={check} onGo={onGo} />);
 }
 
 describe('what a check has found', () => {

@@ -1,5 +1,4 @@
 import { Text } from '@codemirror/state';
-import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
 import { ILLMOps } from '../../tokens';
@@ -12,8 +11,6 @@ import { markdown } from '../markdown';
 import { freeName } from '../newConfig';
 import { offsetAt, toCharacters, toUnits } from '../positions';
 import { overridesOfStart } from '../submitScript';
-
-const trans = nullTranslator.load('llmops');
 
 function diagnostic(some: Partial<ConfigDiagnostic>): ConfigDiagnostic {
   return {
@@ -136,17 +133,13 @@ describe('new files', () => {
 describe('diagnostics', () => {
   it('are placed, with a fix where a word would work', () => {
     const doc = Text.of(['method: loraa', 'seed: 1']);
-    const [mark] = marks(
-      doc,
-      [
-        diagnostic({
-          column: 8,
-          end_column: 13,
-          suggestion: 'did you mean lora?'
-        })
-      ],
-      trans
-    );
+    const [mark] = marks(doc, [
+      diagnostic({
+        column: 8,
+        end_column: 13,
+        suggestion: 'did you mean lora?'
+      })
+    ]);
     expect([mark.from, mark.to]).toEqual([8, 13]);
     expect(mark.message).toContain('method.type: must be');
     expect(mark.actions?.map(action => action.name)).toEqual([

@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
@@ -60,8 +59,7 @@ function fakes(clusters: Clusters) {
   } as unknown as IPreferences;
   const model = clusters as unknown as IClusterModel;
   const choice = new ClusterChoice(model, preferences);
-  const trans = nullTranslator.load('llmops');
-  const services = { llmops, operations, preferences, commands, choice, trans };
+  const services = { llmops, operations, preferences, commands, choice };
   return { submitter: new Submitter(services), asked, opened, choice };
 }
 

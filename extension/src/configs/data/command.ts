@@ -1,9 +1,9 @@
 import { ILayoutRestorer } from '@jupyterlab/application';
 import { WidgetTracker } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 
 import { CommandIDs } from '../../commands';
 import { ILLMOps } from '../../tokens';
+import { trans } from '../../trans';
 import {
   FILE,
   FROM_BROWSER,
@@ -19,7 +19,6 @@ import { DataWidget, dataWidgetId } from './widget';
 
 interface IServices extends ITargets {
   llmops: ILLMOps;
-  trans: TranslationBundle;
   restorer: ILayoutRestorer | null;
 }
 
@@ -27,7 +26,7 @@ interface IServices extends ITargets {
  * Shows the data of the config that is edited, selected or named.
  */
 export function addDataCommand(services: IServices): void {
-  const { app, submissions, trans, restorer } = services;
+  const { app, submissions, restorer } = services;
   const tracker = new WidgetTracker<DataWidget>({ namespace: 'llmops-data' });
   const pathOf = (args: Parameters<typeof target>[1]) => {
     const path = target(services, args, true);
@@ -72,10 +71,10 @@ function open(
   tracker: WidgetTracker<DataWidget>,
   path: string
 ): void {
-  const { app, trans } = services;
+  const { app } = services;
   let widget = tracker.find(({ id }) => id === dataWidgetId(path));
   if (!widget) {
-    widget = new DataWidget(modelOf(services, path), trans);
+    widget = new DataWidget(modelOf(services, path));
     void tracker.add(widget);
     app.shell.add(widget, 'main', { type: 'LLM Training Data' });
   }

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { count } from '../../ui/format';
 import { useChanges } from '../../ui/hooks';
 import { Busy, TroubleBox } from '../../ui/parts';
@@ -9,14 +9,13 @@ import { DataModel, Side } from './model';
 
 interface IProps {
   model: DataModel;
-  trans: TranslationBundle;
 }
 
 /**
  * What the model will see: findings, lengths, and rows with their tokens.
  */
 export function DataView(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   const { data, trouble, isBusy } = model;
   return (
@@ -33,8 +32,8 @@ export function DataView(props: IProps): JSX.Element {
       {data && !trouble && (
         <div className={isBusy ? 'llmops-data-old' : undefined}>
           <div className="llmops-data-columns">
-            <Facts data={data} trans={trans} />
-            <Histogram data={data} trans={trans} />
+            <Facts data={data} />
+            <Histogram data={data} />
           </div>
           <Rows {...props} data={data} />
         </div>
@@ -43,7 +42,7 @@ export function DataView(props: IProps): JSX.Element {
   );
 }
 
-function Bar({ model, trans }: IProps): JSX.Element {
+function Bar({ model }: IProps): JSX.Element {
   const sides: [Side, string][] = [
     ['train', trans.__('Training rows')],
     ['eval', trans.__('Evaluation rows')]
@@ -72,12 +71,12 @@ function Bar({ model, trans }: IProps): JSX.Element {
       <button type="button" onClick={() => void model.load()}>
         {trans.__('Refresh')}
       </button>
-      <RowField model={model} trans={trans} />
+      <RowField model={model} />
     </div>
   );
 }
 
-function RowField({ model, trans }: IProps): JSX.Element {
+function RowField({ model }: IProps): JSX.Element {
   const [text, setText] = React.useState('');
   const row = Number(text);
   const isRow = Number.isInteger(row) && row >= 1;
@@ -107,11 +106,8 @@ function RowField({ model, trans }: IProps): JSX.Element {
   );
 }
 
-function Facts(props: {
-  data: ConfigData;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { data, trans } = props;
+function Facts(props: { data: ConfigData }): JSX.Element {
+  const { data } = props;
   return (
     <section aria-label={trans.__('Findings')}>
       <table className="llmops-data-facts">
@@ -133,11 +129,8 @@ function Facts(props: {
   );
 }
 
-function Histogram(props: {
-  data: ConfigData;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { data, trans } = props;
+function Histogram(props: { data: ConfigData }): JSX.Element {
+  const { data } = props;
   const most = Math.max(1, ...data.bins.map(bin => bin.rows ?? 0));
   return (
     <section aria-label={trans.__('Lengths')}>
@@ -175,26 +168,26 @@ function Bin({ bin, most }: { bin: DataBin; most: number }): JSX.Element {
 }
 
 function Rows(props: IProps & { data: ConfigData }): JSX.Element {
-  const { model, trans, data } = props;
+  const { model, data } = props;
   return (
     <section aria-label={trans.__('Rows')}>
       <h3>{trans.__('Rows as the model sees them')}</h3>
-      <Legend trans={trans} />
+      <Legend />
       {model.isRowBusy && <Busy text={trans.__('Reading the row…')} />}
       {model.rowTrouble && <TroubleBox trouble={model.rowTrouble} />}
       {model.row && (
         <div className="llmops-data-chosen" role="status">
-          <Row row={model.row} model={model} trans={trans} />
+          <Row row={model.row} model={model} />
         </div>
       )}
       {data.rows.map((row, index) => (
-        <Row key={index} row={row} model={model} trans={trans} />
+        <Row key={index} row={row} model={model} />
       ))}
     </section>
   );
 }
 
-function Legend({ trans }: { trans: TranslationBundle }): JSX.Element {
+function Legend(): JSX.Element {
   return (
     <div className="llmops-data-legend llmops-data-tokens">
       <span data-kind="loss">{trans.__('counts for the loss')}</span>{' '}
@@ -208,12 +201,12 @@ function Legend({ trans }: { trans: TranslationBundle }): JSX.Element {
 }
 
 function Row(props: IProps & { row: DataRow }): JSX.Element {
-  const { row, model, trans } = props;
+  const { row, model } = props;
   const { number, hidden } = row;
   return (
     <div className="llmops-data-row">
       <div className="llmops-data-head">{row.head}</div>
-      <Tokens tokens={row.tokens} trans={trans} />
+      <Tokens tokens={row.tokens} />
       {hidden > 0 && (
         <div className="llmops-data-head">
           {trans._n('%1 more token', '%1 more tokens', hidden)}{' '}
@@ -235,9 +228,8 @@ function Row(props: IProps & { row: DataRow }): JSX.Element {
 /** Memoised: a row may have thousands of tokens. */
 const Tokens = React.memo(function Tokens(props: {
   tokens: readonly DataToken[];
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { tokens, trans } = props;
+  const { tokens } = props;
   const words = {
     loss: trans.__('counts for the loss'),
     context: trans.__('is read only'),

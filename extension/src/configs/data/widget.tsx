@@ -1,9 +1,9 @@
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { scrolled } from '../../ui/mainArea';
 import { dataIcon } from '../icons';
 import { DataModel } from './model';
@@ -17,11 +17,8 @@ export function dataWidgetId(path: string): string {
  * The data of one config in the main area.
  */
 export class DataWidget extends MainAreaWidget<ReactWidget> {
-  constructor(
-    readonly model: DataModel,
-    trans: TranslationBundle
-  ) {
-    super({ content: scrolled(<DataView model={model} trans={trans} />) });
+  constructor(readonly model: DataModel) {
+    super({ content: scrolled(<DataView model={model} />) });
     const name = PathExt.basename(model.path);
     this.id = dataWidgetId(model.path);
     this.title.icon = dataIcon;

@@ -1,5 +1,4 @@
 import { InputDialog } from '@jupyterlab/apputils';
-import { nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -11,8 +10,6 @@ import { RunsModel } from '../../runs/model';
 import { RunActions } from '../actions';
 import { addRunCommands } from '../commands';
 import { FakeLive } from './fakes';
-
-const trans = nullTranslator.load('llmops');
 /** A run that is not among those of the side bar. */
 const OLD = {
   run_id: 'old',
@@ -48,7 +45,6 @@ function made() {
     runs,
     preferences: {} as IPreferences,
     commands,
-    trans,
     edit
   });
   addRunCommands({
@@ -56,7 +52,6 @@ function made() {
     runs,
     actions,
     notebooks: null,
-    trans,
     shown: () => null
   });
   const changes = () =>

@@ -1,12 +1,9 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 import { describe, expect, it } from 'vitest';
 
 import { CodeChange, RunDifference } from '../../wire';
 import { Difference, FileChanges } from '../difference';
-
-const trans = nullTranslator.load('jupyterlab');
 
 function change(path: string, is_code: boolean): CodeChange {
   return {
@@ -19,9 +16,7 @@ function change(path: string, is_code: boolean): CodeChange {
 }
 
 function page(...changes: CodeChange[]): Document {
-  const html = renderToStaticMarkup(
-    <FileChanges changes={changes} trans={trans} />
-  );
+  const html = renderToStaticMarkup(<FileChanges changes={changes} />);
   return new DOMParser().parseFromString(html, 'text/html');
 }
 
@@ -67,7 +62,7 @@ describe('the heads of a difference', () => {
       { run_id: 'lora-2', title: '', differs: 'lr 2e-3', name: 'lora' }
     ];
     const html = renderToStaticMarkup(
-      <Difference difference={difference} runs={runs} trans={trans} />
+      <Difference difference={difference} runs={runs} />
     );
     const { body } = new DOMParser().parseFromString(html, 'text/html');
     expect(body.querySelector('h3')?.textContent).toBe('Baseline→lr 2e-3');

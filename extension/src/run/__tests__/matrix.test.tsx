@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { act } from 'react';
 import { createRoot } from 'react-dom/client';
@@ -6,8 +5,6 @@ import { describe, expect, it } from 'vitest';
 
 import { Comparison, MatrixField } from '../../wire';
 import { Matrix, shownFields } from '../compare/matrix';
-
-const trans = nullTranslator.load('llmops_kernel');
 
 function field(path: string, is_minor = false): MatrixField {
   return { path, label: path.split('.').pop() ?? path, is_minor };
@@ -58,7 +55,6 @@ function shown(setBase: (runId: string) => void = () => undefined) {
     createRoot(host).render(
       <Matrix
         comparison={COMPARISON}
-        trans={trans}
         open={() => undefined}
         setBase={setBase}
       />

@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { createRoot } from 'react-dom/client';
 import { act } from 'react';
@@ -176,8 +175,7 @@ describe('ScoresSection', () => {
     await model.refresh();
     const host = document.createElement('div');
     const root = createRoot(host);
-    const trans = nullTranslator.load('llmops');
-    act(() => root.render(<ScoresSection model={model} trans={trans} />));
+    act(() => root.render(<ScoresSection model={model} />));
     expect(host.textContent).toContain('Rows 1 to 1 of 30');
     expect(host.querySelector('[data-change=worse]')?.textContent).toContain(
       '-0.15 .. -0.05'
@@ -208,8 +206,7 @@ describe('ScoresSection', () => {
     await model.refresh();
     const host = document.createElement('div');
     const root = createRoot(host);
-    const trans = nullTranslator.load('llmops');
-    act(() => root.render(<ScoresSection model={model} trans={trans} />));
+    act(() => root.render(<ScoresSection model={model} />));
     act(() => host.querySelector<HTMLElement>('th button')?.click());
     expect(host.querySelectorAll('.llmops-scores-opened')).toHaveLength(1);
     act(() => root.unmount());

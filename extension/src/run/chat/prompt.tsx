@@ -1,17 +1,14 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { useChanges } from '../../ui/hooks';
 import { ChatModel, ChatSettings } from './model';
 
 /**
  * Enter sends, Shift+Enter begins a new line, Escape stops the answers.
  */
-export function PromptBox(props: {
-  model: ChatModel;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { model, trans } = props;
+export function PromptBox(props: { model: ChatModel }): JSX.Element {
+  const { model } = props;
   useChanges(model);
   const [text, setText] = React.useState('');
   const send = async () => {
@@ -45,7 +42,7 @@ export function PromptBox(props: {
         void send();
       }}
     >
-      <Settings model={model} trans={trans} />
+      <Settings model={model} />
       <div className="llmops-chat-send">
         <textarea
           className="jp-mod-styled"
@@ -88,11 +85,8 @@ export function PromptBox(props: {
   );
 }
 
-function Settings(props: {
-  model: ChatModel;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { model, trans } = props;
+function Settings(props: { model: ChatModel }): JSX.Element {
+  const { model } = props;
   const [settings, setSettings] = React.useState(model.settings);
   const change = (changed: Partial<ChatSettings>) => {
     model.settings = { ...model.settings, ...changed };

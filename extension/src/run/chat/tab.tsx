@@ -1,4 +1,3 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { ILLMOps, IOperations } from '../../tokens';
@@ -26,9 +25,8 @@ export function ChatSection(props: {
   runId: string;
   llmops: ILLMOps;
   operations: IOperations;
-  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { runId, llmops, operations, trans } = props;
+  const { runId, llmops, operations } = props;
   const [model, setModel] = React.useState<ChatModel | null>(null);
   React.useEffect(() => {
     const made = new ChatModel({
@@ -49,5 +47,5 @@ export function ChatSection(props: {
     void made.load();
     return () => made.dispose();
   }, [runId]);
-  return model && <ChatView model={model} trans={trans} />;
+  return model && <ChatView model={model} />;
 }

@@ -1,8 +1,8 @@
 import { Clipboard } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { useChanges } from '../../ui/hooks';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../../ui/parts';
 import { ChatMessage, ChatSide, ChatTurn } from '../../wire';
@@ -11,26 +11,25 @@ import { PromptBox } from './prompt';
 
 interface IProps {
   model: ChatModel;
-  trans: TranslationBundle;
 }
 
 /**
  * One prompt to the fine-tuned model and to its base, their answers in two columns.
  */
 export function ChatView(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   return (
     <div className="llmops-chat">
       <Conversation {...props} />
       {model.trouble && <TroubleBox trouble={model.trouble} />}
-      <PromptBox model={model} trans={trans} />
+      <PromptBox model={model} />
     </div>
   );
 }
 
 function Conversation(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   const { turn, pending } = model;
   const scroll = useScrolledToEnd(pending !== '', turn);
   return (
@@ -43,8 +42,8 @@ function Conversation(props: IProps): JSX.Element {
           )}
         </EmptyState>
       )}
-      {turn && <Columns turn={turn} trans={trans} pending={pending} />}
-      {!turn && pending && <Message role="user" text={pending} trans={trans} />}
+      {turn && <Columns turn={turn} pending={pending} />}
+      {!turn && pending && <Message role="user" text={pending} />}
       {turn?.warnings.map(text => (
         <TroubleBox
           key={text}
@@ -119,12 +118,8 @@ function useScrolledToEnd(
   return host;
 }
 
-function Columns(props: {
-  turn: ChatTurn;
-  pending: string;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { turn, pending, trans } = props;
+function Columns(props: { turn: ChatTurn; pending: string }): JSX.Element {
+  const { turn, pending } = props;
   const names: Record<string, string> = {
     base: trans.__('Base'),
     tuned: trans.__('Fine-tuned')
@@ -148,11 +143,10 @@ function Columns(props: {
                 key={index}
                 role={message.role as ChatMessage['role']}
                 text={message.content}
-                trans={trans}
               />
             ))}
-            <Answer side={side} isOver={turn.is_over} trans={trans} />
-            {pending && <Message role="user" text={pending} trans={trans} />}
+            <Answer side={side} isOver={turn.is_over} />
+            {pending && <Message role="user" text={pending} />}
           </div>
         </section>
       ))}
@@ -165,12 +159,8 @@ export function shortName(model: string): string {
   return model.split('/').filter(Boolean).pop() ?? model;
 }
 
-function Message(props: {
-  role: string;
-  text: string;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { role, text, trans } = props;
+function Message(props: { role: string; text: string }): JSX.Element {
+  const { role, text } = props;
   const who: Record<string, string> = {
     user: trans.__('You'),
     system: trans.__('Instructions'),
@@ -180,17 +170,13 @@ function Message(props: {
     <div className="llmops-chat-message" data-role={role}>
       <span className="llmops-chat-who">{who[role] ?? role}</span>
       <div className="llmops-chat-text">{text}</div>
-      {role === 'assistant' && <Copy text={text} trans={trans} />}
+      {role === 'assistant' && <Copy text={text} />}
     </div>
   );
 }
 
-function Answer(props: {
-  side: ChatSide;
-  isOver: boolean;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { side, isOver, trans } = props;
+function Answer(props: { side: ChatSide; isOver: boolean }): JSX.Element {
+  const { side, isOver } = props;
   // A turn that was stopped before a model began leaves its answer without an end.
   const isGrowing = !side.is_final && !isOver;
   return (
@@ -217,15 +203,15 @@ function Answer(props: {
         />
       )}
       <div className="llmops-chat-facts">
-        <span>{facts(side, trans)}</span>
-        {side.text && <Copy text={side.text} trans={trans} />}
+        <span>{facts(side)}</span>
+        {side.text && <Copy text={side.text} />}
       </div>
     </div>
   );
 }
 
 /** `24 tokens · 31 tokens/s · first after 1.2 s · cut at the longest answer` */
-export function facts(side: ChatSide, trans: TranslationBundle): string {
+export function facts(side: ChatSide): string {
   const ends: Record<string, string> = {
     length: trans.__('cut at the longest answer'),
     cancelled: trans.__('stopped')
@@ -246,11 +232,11 @@ export function facts(side: ChatSide, trans: TranslationBundle): string {
     .join(' · ');
 }
 
-function Copy(props: { text: string; trans: TranslationBundle }): JSX.Element {
+function Copy(props: { text: string }): JSX.Element {
   return (
     <IconButton
       icon={copyIcon}
-      label={props.trans.__('Copy the answer')}
+      label={trans.__('Copy the answer')}
       onClick={() => Clipboard.copyToSystem(props.text)}
     />
   );

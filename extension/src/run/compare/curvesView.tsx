@@ -1,9 +1,9 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { X_AXES } from '../../panel/numbers';
 import { PlotData } from '../../panel/plot';
 import { IChartSettings } from '../../tokens';
+import { trans } from '../../trans';
 import { EmptyState } from '../../ui/parts';
 import { RunColumn } from '../../wire';
 import { Chart } from './chart';
@@ -93,11 +93,10 @@ function plotsOf(
 /** One chart a column or metric that at least one of the runs has; of one group, or of all. */
 export function Curves(props: {
   model: CompareModel;
-  trans: TranslationBundle;
   charts: IChartSettings;
   group?: CurveGroup;
 }): JSX.Element {
-  const { model, trans, charts, group } = props;
+  const { model, charts, group } = props;
   const [choice, choose] = useChartChoice(charts);
   const runs = drawnRuns(model);
   const rows = runs.map(run => run.rows);
@@ -135,14 +134,13 @@ export function Curves(props: {
           choose(part);
         }}
         showAll={() => zoom.show(null)}
-        trans={trans}
       />
       <div className="llmops-compare-charts">
         {shown.map(({ key, ...plot }) => (
           <Chart
             key={key}
             {...plot}
-            xLabel={axisLabel(drawn.x, own, trans)}
+            xLabel={axisLabel(drawn.x, own)}
             names={names}
             syncKey={`llmops-${model.runIds.join()}`}
             log={drawn.log}
@@ -153,7 +151,7 @@ export function Curves(props: {
           />
         ))}
       </div>
-      <Marks marks={marks} names={names} trans={trans} />
+      <Marks marks={marks} names={names} />
     </>
   );
 }
@@ -168,21 +166,16 @@ function legendNames(model: CompareModel): string[] {
 }
 
 /** The words of the axis, never its key; steps are called as the runs' kind calls them. */
-export function axisLabel(
-  key: string,
-  own: string | undefined,
-  trans: TranslationBundle
-): string {
-  return (key === 'step' && own) || axisNames(trans)[key];
+export function axisLabel(key: string, own: string | undefined): string {
+  return (key === 'step' && own) || axisNames()[key];
 }
 
 /** What the vertical lines say, in words. */
 function Marks(props: {
   marks: readonly IRunMark[];
   names: readonly string[];
-  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { marks, names, trans } = props;
+  const { marks, names } = props;
   if (marks.length === 0) {
     return null;
   }

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { Scrolled } from '../../ui/parts';
 import { ComparedFigure, Comparison } from '../../wire';
 import { RunHeads } from './heads';
@@ -15,9 +15,8 @@ const NAME_PX = 140;
 export function Figures(props: {
   comparison: Comparison;
   group: Group;
-  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { comparison, group, trans } = props;
+  const { comparison, group } = props;
   const figures = comparison.figures.filter(figure => figure.group === group);
   if (figures.length === 0) {
     return null;

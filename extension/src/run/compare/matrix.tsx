@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { Name, Scrolled, StateBadge } from '../../ui/parts';
 import {
   Comparison,
@@ -16,7 +16,6 @@ const MANY = 5;
 
 interface IProps {
   comparison: Comparison;
-  trans: TranslationBundle;
   /** Opens a run. */
   open: (runId: string) => void;
   /** The run that was chosen as the baseline; its comparison may still be on its way. */
@@ -30,7 +29,7 @@ interface IProps {
  * differ in nothing but their seeds stands before them.
  */
 export function Matrix(props: IProps): JSX.Element {
-  const { comparison, trans } = props;
+  const { comparison } = props;
   const { matrix } = comparison;
   const [isWhole, setWhole] = React.useState(false);
   const shown = shownFields(matrix, isWhole);
@@ -67,7 +66,7 @@ export function Matrix(props: IProps): JSX.Element {
               >
                 <th scope="row">
                   {line.runs.length > 1 ? (
-                    <Mean line={line} trans={trans} />
+                    <Mean line={line} />
                   ) : (
                     <Run
                       {...props}
@@ -83,7 +82,7 @@ export function Matrix(props: IProps): JSX.Element {
                   </td>
                 ))}
                 {line.cells.map((cell, at) => (
-                  <Cell key={at} cell={cell} trans={trans} />
+                  <Cell key={at} cell={cell} />
                 ))}
               </tr>
             ))}
@@ -122,7 +121,7 @@ export function shownFields(
 function Run(
   props: IProps & { index: number; name: IShownName; note: string }
 ): JSX.Element {
-  const { comparison, index, name, trans } = props;
+  const { comparison, index, name } = props;
   const run = comparison.runs[index];
   const chosen = props.base ?? comparison.runs[comparison.base].run_id;
   const isBase = run.run_id === chosen;
@@ -152,13 +151,10 @@ function Run(
   );
 }
 
-function Mean(props: {
-  line: MatrixLine;
-  trans: TranslationBundle;
-}): JSX.Element {
+function Mean(props: { line: MatrixLine }): JSX.Element {
   return (
     <span
-      title={props.trans.__(
+      title={trans.__(
         'Mean ± standard deviation of runs that differ in nothing but their seeds'
       )}
     >
@@ -167,20 +163,17 @@ function Mean(props: {
   );
 }
 
-function Cell(props: {
-  cell: MatrixCell;
-  trans: TranslationBundle;
-}): JSX.Element {
+function Cell(props: { cell: MatrixCell }): JSX.Element {
   const { text, change, is_best } = props.cell;
   return (
     <td className="llmops-matrix-number" data-best={is_best}>
-      <span title={is_best ? props.trans.__('The best of them') : undefined}>
+      <span title={is_best ? trans.__('The best of them') : undefined}>
         {text}
       </span>
       {change && (
         <span
           className="llmops-compare-ratio"
-          title={props.trans.__('Compared with the baseline')}
+          title={trans.__('Compared with the baseline')}
         >
           {change}
         </span>

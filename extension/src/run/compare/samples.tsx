@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { DASH } from '../../ui/format';
 import { Scrolled } from '../../ui/parts';
 import { Comparison, SampledAnswer } from '../../wire';
@@ -14,9 +14,8 @@ const COLUMN_PX = 180;
  */
 export function SamplesSection(props: {
   comparison: Comparison;
-  trans: TranslationBundle;
 }): JSX.Element | null {
-  const { comparison, trans } = props;
+  const { comparison } = props;
   const { runs, samples } = comparison;
   if (samples.length === 0) {
     return null;
@@ -42,9 +41,7 @@ export function SamplesSection(props: {
                 <td title={trans.__('Row %1', row)}>{prompt}</td>
                 <td>{reference || DASH}</td>
                 {answers.map((answer, index) => (
-                  <td key={index}>
-                    {answer ? <Answer {...answer} trans={trans} /> : DASH}
-                  </td>
+                  <td key={index}>{answer ? <Answer {...answer} /> : DASH}</td>
                 ))}
               </tr>
             ))}
@@ -55,10 +52,8 @@ export function SamplesSection(props: {
   );
 }
 
-function Answer(
-  props: SampledAnswer & { trans: TranslationBundle }
-): JSX.Element {
-  const { at, words, more, trans } = props;
+function Answer(props: SampledAnswer & {}): JSX.Element {
+  const { at, words, more } = props;
   return (
     <div title={trans.__('Step %1', at)}>
       {words.map(([text, isNew], index) =>

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { count, DASH } from '../../ui/format';
 import { Busy } from '../../ui/parts';
 import { ScoredRow, ScoredRows } from '../../wire';
@@ -9,7 +9,6 @@ import { changedWords, IPiece } from './words';
 
 interface IProps {
   model: ScoresModel;
-  trans: TranslationBundle;
 }
 
 /** Of a text in a cell; an opened row has all of it. */
@@ -18,7 +17,7 @@ const CELL_CHARACTERS = 300;
 /**
  * One page of rows; each can be opened.
  */
-export function RowsTable({ model, trans }: IProps): JSX.Element {
+export function RowsTable({ model }: IProps): JSX.Element {
   const { page, trouble } = model;
   const [open, setOpen] = React.useState<ReadonlySet<string>>(new Set());
   if (!page) {
@@ -57,12 +56,11 @@ export function RowsTable({ model, trans }: IProps): JSX.Element {
                   metric={page.metric}
                   isOpen={open.has(id)}
                   toggle={() => toggle(id)}
-                  trans={trans}
                 />
                 {open.has(id) && (
                   <tr className="llmops-scores-opened">
                     <td colSpan={page.metric ? 5 : 4}>
-                      <OpenedRow row={row} trans={trans} />
+                      <OpenedRow row={row} />
                     </td>
                   </tr>
                 )}
@@ -71,7 +69,7 @@ export function RowsTable({ model, trans }: IProps): JSX.Element {
           })}
         </tbody>
       </table>
-      <Pager page={page} model={model} trans={trans} />
+      <Pager page={page} model={model} />
     </>
   );
 }
@@ -81,9 +79,8 @@ function Row(props: {
   metric: string | null;
   isOpen: boolean;
   toggle: () => void;
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { row, metric, isOpen, toggle, trans } = props;
+  const { row, metric, isOpen, toggle } = props;
   return (
     <tr className="llmops-scores-row" onClick={toggle}>
       <th scope="row">
@@ -125,11 +122,8 @@ function Cell({ text }: { text: string }): JSX.Element {
 }
 
 /** All of a row: texts side by side, what differs is marked. */
-function OpenedRow(props: {
-  row: ScoredRow;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { row, trans } = props;
+function OpenedRow(props: { row: ScoredRow }): JSX.Element {
+  const { row } = props;
   const isDiffed = row.before !== null && row.after !== null;
   const [before, after] = React.useMemo(
     () => changedWords(row.before ?? '', row.after ?? ''),
@@ -198,7 +192,7 @@ function Pieces({ pieces }: { pieces: IPiece[] }): JSX.Element {
 }
 
 function Pager(props: IProps & { page: ScoredRows }): JSX.Element {
-  const { page, model, trans } = props;
+  const { page, model } = props;
   const { offset, total, rows } = page;
   const last = offset + rows.length;
   const go = (to: number) => void model.show({ offset: Math.max(0, to) });

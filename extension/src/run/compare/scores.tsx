@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { count, DASH } from '../../ui/format';
 import { useChanges } from '../../ui/hooks';
 import { Busy, Scrolled, TroubleBox } from '../../ui/parts';
@@ -10,13 +10,12 @@ import { RowsKind, ScoresModel } from './scoresModel';
 
 interface IProps {
   model: ScoresModel;
-  trans: TranslationBundle;
 }
 
 /**
  * Two scorings: metrics with confidence intervals, and the rows that changed.
  */
-export function ScoresSection({ model, trans }: IProps): JSX.Element {
+export function ScoresSection({ model }: IProps): JSX.Element {
   useChanges(model);
   const { comparison, trouble } = model;
   return (
@@ -33,21 +32,18 @@ export function ScoresSection({ model, trans }: IProps): JSX.Element {
       )}
       {comparison && (
         <>
-          <Metrics comparison={comparison} trans={trans} />
-          <p className="llmops-scores-facts">{facts(comparison, trans)}</p>
-          <Filter model={model} comparison={comparison} trans={trans} />
-          <RowsTable model={model} trans={trans} />
+          <Metrics comparison={comparison} />
+          <p className="llmops-scores-facts">{facts(comparison)}</p>
+          <Filter model={model} comparison={comparison} />
+          <RowsTable model={model} />
         </>
       )}
     </section>
   );
 }
 
-function Metrics(props: {
-  comparison: ScoreComparison;
-  trans: TranslationBundle;
-}): JSX.Element | null {
-  const { comparison, trans } = props;
+function Metrics(props: { comparison: ScoreComparison }): JSX.Element | null {
+  const { comparison } = props;
   if (comparison.metrics.length === 0) {
     return <p>{trans.__('Neither of the two runs has metrics.')}</p>;
   }
@@ -85,7 +81,7 @@ function Metrics(props: {
                   <td key={index}>{text}</td>
                 )
               )}
-              <td>{changeWords(metric, trans)}</td>
+              <td>{changeWords(metric)}</td>
             </tr>
           ))}
         </tbody>
@@ -115,7 +111,7 @@ export function changeOf(metric: ScoredMetric): Change {
   return delta > 0 === (better === 'higher') ? 'better' : 'worse';
 }
 
-function changeWords(metric: ScoredMetric, trans: TranslationBundle): string {
+function changeWords(metric: ScoredMetric): string {
   return {
     same: trans.__('none'),
     better: trans.__('better'),
@@ -126,7 +122,7 @@ function changeWords(metric: ScoredMetric, trans: TranslationBundle): string {
   }[changeOf(metric)];
 }
 
-function facts(found: ScoreComparison, trans: TranslationBundle): string {
+function facts(found: ScoreComparison): string {
   const percent = (value: number | null) =>
     value === null ? DASH : `${(100 * value).toFixed(1)} %`;
   return [
@@ -145,7 +141,7 @@ function facts(found: ScoreComparison, trans: TranslationBundle): string {
 }
 
 function Filter(props: IProps & { comparison: ScoreComparison }): JSX.Element {
-  const { model, comparison, trans } = props;
+  const { model, comparison } = props;
   const chosen = model.choice?.kind;
   const metrics = comparison.row_metrics;
   return (

@@ -1,11 +1,11 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { X_AXES } from '../../panel/numbers';
+import { trans } from '../../trans';
 import { CurveChoice } from './curves';
 
 /** What stands on the x axis, in the menu and in the legends. */
-export function axisNames(trans: TranslationBundle): Record<string, string> {
+export function axisNames(): Record<string, string> {
   return {
     step: trans.__('step'),
     tokens: trans.__('tokens'),
@@ -22,10 +22,9 @@ export function ChartTools(props: {
   known: ReadonlySet<string>;
   choose: (part: Partial<CurveChoice>) => void;
   showAll: () => void;
-  trans: TranslationBundle;
 }): JSX.Element {
-  const { choice, known, choose, trans } = props;
-  const names = axisNames(trans);
+  const { choice, known, choose } = props;
+  const names = axisNames();
   return (
     <div
       className="llmops-compare-tools"

@@ -1,6 +1,6 @@
-import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { trans } from '../../trans';
 import { Busy, Name, StateBadge, TroubleBox } from '../../ui/parts';
 import { useChanges } from '../../ui/hooks';
 import { Comparison, RunRow } from '../../wire';
@@ -17,7 +17,6 @@ import { ScoresSection } from './scores';
 
 interface IProps {
   model: CompareModel;
-  trans: TranslationBundle;
   charts: IChartSettings;
   open: (runId: string) => void;
 }
@@ -27,7 +26,7 @@ interface IProps {
  * next, as they would else be far below; code is behind them. Speed and start-up are folded.
  */
 export function CompareView(props: IProps): JSX.Element {
-  const { model, trans } = props;
+  const { model } = props;
   useChanges(model);
   const { comparison, trouble } = model;
   // The speed of scorings is what their curves show.
@@ -50,8 +49,8 @@ export function CompareView(props: IProps): JSX.Element {
             />
           )}
           {curves}
-          {comparison && <SamplesSection {...{ comparison, trans }} />}
-          {comparison && <Code comparison={comparison} trans={trans} />}
+          {comparison && <SamplesSection {...{ comparison }} />}
+          {comparison && <Code comparison={comparison} />}
         </>
       ) : (
         <>
@@ -61,24 +60,23 @@ export function CompareView(props: IProps): JSX.Element {
               key={`${difference.before} ${difference.after}`}
               difference={difference}
               runs={comparison.runs}
-              trans={trans}
             />
           ))}
-          {model.scores && <ScoresSection model={model.scores} trans={trans} />}
-          {comparison && <Figures {...{ comparison, trans }} group="result" />}
-          {comparison && <SamplesSection {...{ comparison, trans }} />}
+          {model.scores && <ScoresSection model={model.scores} />}
+          {comparison && <Figures {...{ comparison }} group="result" />}
+          {comparison && <SamplesSection {...{ comparison }} />}
           {curves}
         </>
       )}
       {comparison && (
         <>
           <Folded title={trans.__('Speed, memory and cost')}>
-            <Figures {...{ comparison, trans }} group="speed" />
+            <Figures {...{ comparison }} group="speed" />
             {hasResults && <Curves {...props} group="speed" />}
           </Folded>
           {has(comparison, 'start') && (
             <Folded title={trans.__('Start-up')}>
-              <Figures {...{ comparison, trans }} group="start" />
+              <Figures {...{ comparison }} group="start" />
             </Folded>
           )}
         </>
@@ -88,11 +86,8 @@ export function CompareView(props: IProps): JSX.Element {
 }
 
 /** Code and environment of each run against the baseline's; its config is in the matrix. */
-function Code(props: {
-  comparison: Comparison;
-  trans: TranslationBundle;
-}): JSX.Element | null {
-  const { comparison, trans } = props;
+function Code(props: { comparison: Comparison }): JSX.Element | null {
+  const { comparison } = props;
   const others = comparison.differences
     .map(difference => ({ ...difference, config: [] }))
     .filter(({ code, environment }) => code.length + environment.length > 0);
@@ -112,7 +107,6 @@ function Code(props: {
           key={`${difference.before} ${difference.after}`}
           difference={difference}
           runs={comparison.runs}
-          trans={trans}
         />
       ))}
     </Folded>
@@ -143,7 +137,7 @@ function Folded(props: {
 function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
   const names = shownNames(props.rows);
   return (
-    <ul className="llmops-compare-heads" aria-label={props.trans.__('Runs')}>
+    <ul className="llmops-compare-heads" aria-label={trans.__('Runs')}>
       {props.rows.map((row, index) => (
         <li key={row.run_id}>
           <span
@@ -152,7 +146,7 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
           />
           <button
             type="button"
-            title={props.trans.__('Open run %1', row.run_id)}
+            title={trans.__('Open run %1', row.run_id)}
             onClick={() => props.open(row.run_id)}
           >
             <Name {...names[index]} />

@@ -1,5 +1,4 @@
 import { MainAreaWidget } from '@jupyterlab/apputils';
-import { TranslationBundle } from '@jupyterlab/translation';
 import {
   ReactWidget,
   refreshIcon,
@@ -8,6 +7,7 @@ import {
 import * as React from 'react';
 
 import { compareIcon } from '../../icons';
+import { trans } from '../../trans';
 import { scrolled } from '../../ui/mainArea';
 import { IChartSettings } from '../../tokens';
 import { CompareModel } from './model';
@@ -24,12 +24,11 @@ export function compareId(runIds: readonly string[]): string {
 export class CompareWidget extends MainAreaWidget<ReactWidget> {
   constructor(
     readonly model: CompareModel,
-    trans: TranslationBundle,
     charts: IChartSettings,
     open: (runId: string) => void
   ) {
     super({
-      content: scrolled(<CompareView {...{ model, trans, charts, open }} />)
+      content: scrolled(<CompareView {...{ model, charts, open }} />)
     });
     this.id = compareId(model.runIds);
     this.addClass('llmops-compare-widget');

@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import * as React from 'react';
 import { act } from 'react';
@@ -61,10 +60,9 @@ async function drawn(group = '') {
   const model = new RunTableModel(sourceOf(group !== ''), { ...EMPTY, group });
   await model.refresh();
   const open = vi.fn();
-  const trans = nullTranslator.load('llmops');
   await act(async () =>
     createRoot(host).render(
-      <Grid model={model} trans={trans} open={open} menu={() => undefined} />
+      <Grid model={model} open={open} menu={() => undefined} />
     )
   );
   return { host, model, open };

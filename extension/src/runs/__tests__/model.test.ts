@@ -1,5 +1,4 @@
 import { DisposableDelegate } from '@lumino/disposable';
-import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
 import { ILive, LiveMessage } from '../../tokens';
@@ -10,8 +9,6 @@ import { endText } from '../../status/endNotices';
 import { grouped, knownFigures, matches, RunsModel } from '../model';
 import { figures, when, why } from '../row';
 import { row } from './runRow';
-
-const trans = nullTranslator.load('llmops');
 
 function figure(label: string, text: string, listed: boolean): FigureValue {
   return { key: label, label, text, listed } as FigureValue;
@@ -158,7 +155,7 @@ describe('the list', () => {
   });
 
   it('leaves out figures that are not known', () => {
-    expect(figures(row('a'), trans)).toEqual(['no progress yet']);
+    expect(figures(row('a'))).toEqual(['no progress yet']);
     const run = row('a', {
       progress: { done: 5, total: 10, unit: 'rows' },
       figures: [
@@ -167,17 +164,17 @@ describe('the list', () => {
         figure('exit status', '0', false)
       ]
     });
-    expect(figures(run, trans)).toEqual(['5 / 10 rows', 'reward 1.235']);
+    expect(figures(run)).toEqual(['5 / 10 rows', 'reward 1.235']);
     expect(knownFigures(run)).toEqual(['reward 1.235', 'exit status 0']);
   });
 
   it('tells the time that matters', () => {
-    expect(when(row('a'), 160, trans)).toBe('60 s so far');
-    expect(when(row('a', { eta_s: 7 }), 160, trans)).toBe('7.0 s left');
+    expect(when(row('a'), 160)).toBe('60 s so far');
+    expect(when(row('a', { eta_s: 7 }), 160)).toBe('7.0 s left');
     const least = row('a', { eta_s: 7, eta_is_least: true });
-    expect(when(least, 160, trans)).toBe('> 7.0 s left');
-    expect(when(row('a', { state: 'FAILED' }), 160, trans)).toBe('60 s ago');
-    expect(when(row('a', { state: 'FAILED' }), 101, trans)).toBe('just now');
+    expect(when(least, 160)).toBe('> 7.0 s left');
+    expect(when(row('a', { state: 'FAILED' }), 160)).toBe('60 s ago');
+    expect(when(row('a', { state: 'FAILED' }), 101)).toBe('just now');
   });
 });
 
@@ -199,11 +196,9 @@ describe('the notification', () => {
       message: 'no memory',
       remedy: 'less'
     });
-    expect(endText(run, trans)).toBe(
-      'Run lora (a) failed: no memory\nTry: less'
-    );
+    expect(endText(run)).toBe('Run lora (a) failed: no memory\nTry: less');
     const long = row('a', { state: 'FAILED', message: 'x'.repeat(5000) });
-    expect(endText(long, trans).length).toBeLessThanOrEqual(400);
+    expect(endText(long).length).toBeLessThanOrEqual(400);
   });
 
   it('has the first figure of the kind after a success', () => {
@@ -211,16 +206,14 @@ describe('the notification', () => {
       state: 'SUCCEEDED',
       figures: [figure('reward', '1.2', true)]
     });
-    expect(endText(run, trans)).toBe('Run lora (a) succeeded: reward 1.2');
-    expect(endText({ ...run, figures: [] }, trans)).toBe(
-      'Run lora (a) succeeded'
-    );
+    expect(endText(run)).toBe('Run lora (a) succeeded: reward 1.2');
+    expect(endText({ ...run, figures: [] })).toBe('Run lora (a) succeeded');
     const rate = figure('rows/s', '106', true);
     const scored = {
       ...run,
       figures: [{ ...rate, unit: 'per_second' as const }]
     };
-    expect(endText(scored, trans)).toBe('Run lora (a) succeeded: 106 rows/s');
+    expect(endText(scored)).toBe('Run lora (a) succeeded: 106 rows/s');
   });
 });
 
@@ -229,7 +222,7 @@ describe('what a row says about its state', () => {
     const reason = 'Place 1 of 1 in the queue: needs 2 CPUs';
     const queued = row('a', { state: 'QUEUED', reason });
     expect(why(queued)).toBe(reason);
-    expect(figures(queued, trans)).toEqual([]);
+    expect(figures(queued)).toEqual([]);
     const message = 'No space left';
     expect(why(row('a', { state: 'FAILED', message }))).toBe(message);
     expect(why(row('a', { state: 'STOPPED', message }))).toBe('');

@@ -1,25 +1,28 @@
-import { nullTranslator, TranslationBundle } from '@jupyterlab/translation';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
-import { describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 
+import { setTranslator } from '../../trans';
 import { IRowProps, Row } from '../row';
 import { row } from './runRow';
 
 const RUN = row('lora-1');
 
 describe('Row', () => {
+  afterEach(() => setTranslator(nullTranslator));
+
   it('is drawn again only if something of it has changed', () => {
     const words = nullTranslator.load('llmops');
     const translate = vi.fn((text: string) => words.__(text));
-    const trans = { __: translate } as unknown as TranslationBundle;
+    const counting = { load: () => ({ __: translate }) };
+    setTranslator(counting as unknown as ITranslator);
     const host = document.createElement('div');
     const root = createRoot(host);
     const props: IRowProps = {
       run: RUN,
       when: '3 s so far',
-      trans,
       isSelected: false,
       select: vi.fn(),
       execute: vi.fn(),

@@ -1,12 +1,9 @@
 import { Notification } from '@jupyterlab/apputils';
-import { nullTranslator } from '@jupyterlab/translation';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { RunRow } from '../../wire';
 import { runsText } from '../bar';
 import { EndNotices, INotices, SHOWN_MS } from '../endNotices';
-
-const trans = nullTranslator.load('llmops');
 
 function run(run_id: string, state: string, message = ''): RunRow {
   const rest = { title: '', remedy: '', figures: [] };
@@ -60,7 +57,7 @@ describe('notifications of runs that end', () => {
   beforeEach(() => {
     vi.useFakeTimers();
     centre = new Centre();
-    notices = new EndNotices(centre, () => undefined, trans);
+    notices = new EndNotices(centre, () => undefined);
   });
   afterEach(() => {
     notices.dispose();
@@ -130,10 +127,8 @@ describe('notifications of runs that end', () => {
 describe('the status bar', () => {
   it('counts the runs that wait for resources', () => {
     const states = (...all: RunRow['state'][]) => all.map(state => ({ state }));
-    expect(runsText([], trans)).toBe('0 runs');
-    expect(runsText(states('RUNNING', 'PENDING'), trans)).toBe('2 runs');
-    expect(runsText(states('RUNNING', 'QUEUED'), trans)).toBe(
-      '2 runs (1 queued)'
-    );
+    expect(runsText([])).toBe('0 runs');
+    expect(runsText(states('RUNNING', 'PENDING'))).toBe('2 runs');
+    expect(runsText(states('RUNNING', 'QUEUED'))).toBe('2 runs (1 queued)');
   });
 });

@@ -1,4 +1,3 @@
-import { nullTranslator } from '@jupyterlab/translation';
 import * as React from 'react';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
@@ -9,8 +8,6 @@ import { FakeLive } from '../../__tests__/fakes';
 import { ChatModel } from '../model';
 import { canChat } from '../tab';
 import { ChatView, facts } from '../view';
-
-const trans = nullTranslator.load('llmops');
 const SIDE = {
   model: 'hub/tiny',
   messages: [{ role: 'user', content: 'hi' }],
@@ -54,7 +51,7 @@ async function drawn(turn: ChatTurn | null): Promise<string> {
   await model.load();
   const host = document.createElement('div');
   const root = createRoot(host);
-  flushSync(() => root.render(<ChatView model={model} trans={trans} />));
+  flushSync(() => root.render(<ChatView model={model} />));
   const html = host.innerHTML;
   root.unmount();
   return html;
@@ -92,7 +89,7 @@ describe('ChatView', () => {
 
   it('says how an answer ended', () => {
     const stopped = { ...TURN.sides[0], finish: 'cancelled' };
-    expect(facts(stopped, trans)).toContain('stopped');
+    expect(facts(stopped)).toContain('stopped');
   });
 });
 
@@ -109,7 +106,7 @@ describe('the conversation', () => {
     height.mockReturnValue(900);
     const host = document.createElement('div');
     const root = createRoot(host);
-    flushSync(() => root.render(<ChatView model={model} trans={trans} />));
+    flushSync(() => root.render(<ChatView model={model} />));
     const scroller = host.querySelector('.llmops-chat-scroll')!;
     scroller.scrollTop = 5;
     void model.ask('And now?');
