@@ -1,3 +1,5 @@
+import { ReadonlyJSONObject } from '@lumino/coreutils';
+
 /**
  * The ids of all commands. Each is registered by the feature whose name stands above it.
  */
@@ -54,3 +56,20 @@ export namespace CommandIDs {
 }
 
 export const CATEGORY = 'LLM Training';
+
+/**
+ * What a command's `describedBy` says of its arguments; a text describes a string.
+ */
+export function argsOf(
+  properties: Record<string, string | ReadonlyJSONObject> = {}
+): { args: ReadonlyJSONObject } {
+  const described = Object.entries(properties).map(([name, property]) => [
+    name,
+    typeof property === 'string'
+      ? { type: 'string', description: property }
+      : property
+  ]);
+  return {
+    args: { type: 'object', properties: Object.fromEntries(described) }
+  };
+}

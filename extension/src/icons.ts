@@ -31,3 +31,27 @@ export const compareIcon = icon(
   'compare',
   '<path d="M4 3h2v16h15v2H4z"/><path d="m8 7 1.6-1.200L14 11l5-1.5.6 1.900L13.3 13.300z"/><path d="m8 12.5 1.6-1.2 4.3 4.6 6-.4.1 2-6.9.500z"/>'
 );
+
+/** Two arrows that leave a corner each: larger or smaller. */
+export const scaleIcon = icon(
+  'scale',
+  '<path d="M14 3h7v7h-2V6.400l-5.300 5.300-1.400-1.400L17.600 5H14z"/><path d="M10 21H3v-7h2v3.600l5.300-5.300 1.400 1.400L6.400 19H10z"/>'
+);
+
+/** A window with bars in it. */
+export const dashboardIcon = icon(
+  'dashboard',
+  '<path d="M3 4h18v16H3zm2 2v12h14V6z"/><path d="M7 12h2v4H7zm4-4h2v8h-2zm4 2h2v6h-2z"/>'
+);
+
+/** Something that is sent off; the triangle means to run a cell here. */
+export const submitIcon = icon(
+  'submit',
+  '<path d="M3 20.500 21.500 12 3 3.500v6.600L15 12 3 13.900z"/>'
+);
+
+/** Rows of a table, one of them marked. */
+export const dataIcon = icon(
+  'data',
+  '<path d="M3 4h18v4H3z"/><path d="M3 10h7v2H3zm0 4h5v2H3zm0 4h9v2H3z"/><path d="M12 10h9v2h-9zm-2 4h11v2H10zm4 4h7v2h-7z" opacity=".45"/>'
+);

@@ -1,91 +1,84 @@
-import { IDisposable } from '@lumino/disposable';
-import { ISignal, Signal } from '@lumino/signaling';
+import { Notification } from '@jupyterlab/apputils';
 
-import { ApiError } from './api';
-import { ILive, LiveMessage, IOperations } from './tokens';
+import { ApiError, asTrouble } from './api';
+import { ILive, IOperations, LiveMessage } from './tokens';
+import { TopicModel, until } from './topicModel';
 import { OperationInfo } from './wire';
 
-export class Operations implements IOperations {
+const MESSAGE_LENGTH = 140;
+const LOST = {
+  message: 'The Jupyter server was restarted',
+  remedy:
+    'check the clusters and runs: an operation that had started may still be running'
+};
+
+/**
+ * What runs on the server for longer than a request, from the topic `operations`.
+ */
+export class Operations extends TopicModel implements IOperations {
   constructor(live: ILive) {
-    this._subscription = live.subscribe('operations', message =>
-      this.take(message)
-    );
+    super();
+    this.follow(live, 'operations');
   }
 
   get all(): readonly OperationInfo[] {
     return [...this._known.values()].sort((a, b) => b.started_s - a.started_s);
   }
 
-  get changed(): ISignal<IOperations, OperationInfo[]> {
-    return this._changed;
-  }
-
-  get isDisposed(): boolean {
-    return this._subscription.isDisposed;
-  }
-
-  dispose(): void {
-    this._subscription.dispose();
-    Signal.clearData(this);
-  }
-
   finished(operation: OperationInfo): Promise<OperationInfo> {
-    this.put(operation);
-    return new Promise((resolve, reject) => {
-      const look = (): boolean => {
-        const now = this._known.get(operation.id);
-        if (now?.state === 'running') {
-          return false;
-        }
-        if (now?.state === 'done') {
-          resolve(now);
-        } else {
-          reject(new ApiError(500, now?.trouble ?? LOST));
-        }
-        return true;
-      };
-      if (!look()) {
-        const listen = () => {
-          if (look()) {
-            this._changed.disconnect(listen);
-          }
-        };
-        this._changed.connect(listen);
+    // The answer of a request may arrive after the message that reports its end.
+    if (!this._known.has(operation.id)) {
+      this._known.set(operation.id, operation);
+      this.emitChanged();
+    }
+    return until(this.changed, () => {
+      const now = this._known.get(operation.id);
+      if (now?.state === 'running') {
+        return undefined;
       }
+      if (now?.state === 'done') {
+        return now;
+      }
+      throw new ApiError(500, now?.trouble ?? LOST);
     });
   }
 
-  private take({ kind, data }: LiveMessage): void {
+  protected receive({ kind, data }: LiveMessage): boolean {
     if (kind !== 'operations') {
-      return;
+      return false;
     }
-    const changed = data.operations;
-    if (data.whole) {
-      const there = new Set(changed.map(info => info.id));
+    const { operations, whole } = data;
+    if (whole) {
+      const there = new Set(operations.map(info => info.id));
       // What the server forgot by a restart will never end here.
       [...this._known.keys()]
         .filter(id => !there.has(id))
         .forEach(id => this._known.delete(id));
     }
-    changed.forEach(info => this._known.set(info.id, info));
-    this._changed.emit(changed);
-  }
-
-  /** The answer of a request may arrive after the message that reports its end. */
-  private put(info: OperationInfo): void {
-    if (!this._known.has(info.id)) {
-      this._known.set(info.id, info);
-      this._changed.emit([info]);
-    }
+    operations.forEach(info => this._known.set(info.id, info));
+    return true;
   }
 
   private _known = new Map<string, OperationInfo>();
-  private _changed = new Signal<IOperations, OperationInfo[]>(this);
-  private _subscription: IDisposable;
 }
 
-const LOST = {
-  message: 'The Jupyter server was restarted',
-  remedy:
-    'check the clusters and runs: an operation that had started may still be running'
-};
+/**
+ * Show a notification until an operation has ended. A failure is also for the caller to report.
+ */
+export function notified(
+  end: Promise<OperationInfo>,
+  pending: string,
+  done: string
+): Promise<OperationInfo> {
+  const settled = end.then(() => null);
+  settled.catch(() => undefined);
+  Notification.promise(settled, {
+    pending: { message: pending, options: { autoClose: false } },
+    success: { message: () => done, options: { autoClose: 4000 } },
+    error: {
+      message: reason => asTrouble(reason).message.slice(0, MESSAGE_LENGTH),
+      options: { autoClose: 8000 }
+    }
+  });
+  return end;
+}

@@ -80,10 +80,10 @@ export const ILLMOps = new Token<ILLMOps>(
 /**
  * Long operations on the server: starts, submissions.
  */
-export interface IOperations extends IDisposable {
+export interface IOperations extends IFollowed {
   /** Newest first. */
   readonly all: readonly OperationInfo[];
-  readonly changed: ISignal<IOperations, OperationInfo[]>;
+  readonly changed: ISignal<IOperations, void>;
 
   /**
    * Wait for the end of an operation.

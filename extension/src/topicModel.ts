@@ -62,3 +62,28 @@ export abstract class TopicModel implements IFollowed {
   private _changed = new Signal<this, void>(this);
   private _subscription: IDisposable | null = null;
 }
+
+/**
+ * Wait until `look` returns something, after each change; reject when it throws.
+ */
+export function until<T>(
+  changed: ISignal<unknown, unknown>,
+  look: () => T | undefined
+): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const listen = () => {
+      try {
+        const found = look();
+        if (found === undefined) {
+          return;
+        }
+        resolve(found);
+      } catch (error) {
+        reject(error);
+      }
+      changed.disconnect(listen);
+    };
+    changed.connect(listen);
+    listen();
+  });
+}

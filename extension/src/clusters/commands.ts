@@ -1,7 +1,7 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
-import { Clipboard, ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { ICommandPalette } from '@jupyterlab/apputils';
 import { IConsoleTracker } from '@jupyterlab/console';
-import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import {
   codeIcon,
   deleteIcon,
@@ -11,12 +11,13 @@ import {
 } from '@jupyterlab/ui-components';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CATEGORY, CommandIDs } from '../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../commands';
+import { scaleIcon } from '../icons';
 import { IClusterModel } from '../tokens';
 import { trans } from '../trans';
+import { insertCode } from '../ui/code';
 import { ClusterInfo } from '../wire';
 import { ClusterActions } from './actions';
-import { scaleIcon } from './icons';
 import { attachCode, whyNot } from './model';
 import { ClusterAction } from './requests';
 
@@ -28,16 +29,8 @@ interface IText {
   icon: LabIcon;
 }
 
-const DESCRIBED_BY = {
-  args: {
-    type: 'object',
-    properties: {
-      cluster: {
-        type: 'string',
-        description: 'Name of the cluster; without it the user is asked.'
-      }
-    }
-  }
+const CLUSTER = {
+  cluster: 'Name of the cluster; without it the user is asked.'
 };
 
 /**
@@ -57,7 +50,7 @@ export function addActionCommands(options: {
       label: text.label,
       caption: args => reason(model, text, args) || text.caption,
       icon: text.icon,
-      describedBy: DESCRIBED_BY,
+      describedBy: argsOf(CLUSTER),
       isEnabled: args => reason(model, text, args) === '',
       execute: async args => {
         const name = named(args) ?? (await actions.choose(text.action));
@@ -73,7 +66,7 @@ export function addActionCommands(options: {
       'Insert llmops.cluster(…) into the notebook or console; copy it if none is open'
     ),
     icon: codeIcon,
-    describedBy: DESCRIBED_BY,
+    describedBy: argsOf(CLUSTER),
     isEnabled: () => model.clusters.length > 0,
     execute: async args => {
       const name = named(args) ?? (await actions.choose(''));
@@ -115,15 +108,10 @@ function addKeepCommand(options: {
     caption: trans.__(
       'The idle guard does not suspend the cluster during this time'
     ),
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          ...DESCRIBED_BY.args.properties,
-          hours: { type: 'number', description: '0 ends it.' }
-        }
-      }
-    },
+    describedBy: argsOf({
+      ...CLUSTER,
+      hours: { type: 'number', description: '0 ends it.' }
+    }),
     isEnabled: args => canKeep(named(args) ?? ''),
     isVisible: args => canKeep(named(args) ?? ''),
     execute: args => {
@@ -190,18 +178,4 @@ function reason(
   }
   const reasons = model.clusters.map(row => whyNot(row, action));
   return reasons.includes('') ? '' : (reasons[0] ?? 'There is no cluster');
-}
-
-/** Below the active cell of the notebook that was used last; else on the clipboard. */
-function insertCode(code: string, notebooks: INotebookTracker | null): void {
-  const notebook = notebooks?.currentWidget?.content;
-  if (notebook?.model && !notebook.model.readOnly) {
-    NotebookActions.insertBelow(notebook);
-    notebook.activeCell?.model.sharedModel.setSource(code);
-    return;
-  }
-  Clipboard.copyToSystem(code);
-  Notification.info(trans.__('No notebook is open: the code was copied.'), {
-    autoClose: 4000
-  });
 }

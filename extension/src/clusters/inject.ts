@@ -13,7 +13,7 @@ import { trans } from '../trans';
 /**
  * A kernel that a reloaded page finds again may have a `cluster` of the user's.
  */
-export function kernelCode(name: string): string {
+function kernelCode(name: string): string {
   return [
     'if "cluster" not in globals():',
     '    import llmops_kernel as llmops',

@@ -1,7 +1,6 @@
-import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { UseSignal } from '@jupyterlab/apputils';
 import { addIcon, closeIcon, MenuSvg } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
-import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
@@ -9,10 +8,10 @@ import { pages } from '../dashboard/pages';
 import { clustersIcon } from '../icons';
 import { IClusterModel, IOperations } from '../tokens';
 import { trans } from '../trans';
-import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
-import { moveByArrows, useOneTabStop } from '../ui/arrows';
-import { useNow } from '../ui/hooks';
+import { moveByArrows, useNow, useOneTabStop } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
+import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { SidePanel } from '../ui/widgets';
 import { OperationInfo } from '../wire';
 import { failures } from './model';
 import { Row } from './row';
@@ -39,22 +38,9 @@ interface IProps {
 /**
  * The clusters in the side bar.
  */
-export class ClusterPanel extends ReactWidget {
+export class ClusterPanel extends SidePanel {
   constructor(private props: IProps) {
-    super();
-    this.id = 'llmops-clusters';
-    this.title.icon = clustersIcon;
-    this.title.caption = trans.__('Ray Clusters');
-    this.addClass('llmops-clusters');
-    this.node.tabIndex = -1;
-    this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', this.title.caption);
-  }
-
-  /** So that the next Tab reaches the first button. */
-  protected override onActivateRequest(message: Message): void {
-    super.onActivateRequest(message);
-    this.node.focus({ preventScroll: true });
+    super('llmops-clusters', clustersIcon, trans.__('Ray Clusters'));
   }
 
   protected override render(): JSX.Element {

@@ -9,10 +9,10 @@ import { ILauncher } from '@jupyterlab/launcher';
 import { IConsoleTracker } from '@jupyterlab/console';
 import { INotebookTracker } from '@jupyterlab/notebook';
 
-import { CATEGORY, CommandIDs } from '../commands';
-import { clustersIcon } from '../icons';
+import { CommandIDs } from '../commands';
 import { IClusterModel, ILLMOps, IOperations } from '../tokens';
 import { trans } from '../trans';
+import { addSidePanel } from '../ui/widgets';
 import { ClusterActions } from './actions';
 import { addActionCommands } from './commands';
 import { ClusterModel } from './model';
@@ -48,17 +48,15 @@ export const clusterPanelPlugin: JupyterFrontEndPlugin<void> = {
     restorer: ILayoutRestorer | null
   ) => {
     const { commands } = app;
-    const panel = new ClusterPanel({ model, operations, commands });
-    app.shell.add(panel, 'left', { rank: 600 });
-    restorer?.add(panel, panel.id);
-    commands.addCommand(CommandIDs.showClusters, {
+    addSidePanel(new ClusterPanel({ model, operations, commands }), {
+      app,
+      palette,
+      restorer,
+      rank: 600,
+      command: CommandIDs.showClusters,
       label: trans.__('Show Ray Clusters'),
-      caption: trans.__('Open the side bar that lists Ray clusters'),
-      icon: clustersIcon,
-      describedBy: { args: { type: 'object', properties: {} } },
-      execute: () => app.shell.activateById(panel.id)
+      caption: trans.__('Open the side bar that lists Ray clusters')
     });
-    palette?.addItem({ command: CommandIDs.showClusters, category: CATEGORY });
   }
 };
 

@@ -8,16 +8,15 @@ import {
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
+import { dashboardIcon, scaleIcon } from '../icons';
 import { trans } from '../trans';
+import { dragCode } from '../ui/code';
 import * as fmt from '../ui/format';
 import { Busy, Ellipsed, IconButton, StateBadge } from '../ui/parts';
 import { ClusterInfo, ClusterRow } from '../wire';
 import { Details, warmLine } from './details';
-import { dragCode } from './drag';
-import { dashboardIcon, scaleIcon } from './icons';
 import { attachCode, whyNot } from './model';
-import { Notes } from './notes';
-import { deadline } from './times';
+import { deadline, Notes } from './notes';
 
 export interface IRowProps {
   row: ClusterRow;

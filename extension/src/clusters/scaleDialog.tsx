@@ -5,7 +5,7 @@ import { trans } from '../trans';
 import { ActionPreview, ClusterInfo, ScaleBody } from '../wire';
 
 /** One number that may be changed: a worker group's replicas, or a local cluster's resources. */
-export interface INumber {
+interface INumber {
   name: string;
   label: string;
   /** As it is; null when that is not known. */

@@ -16,17 +16,16 @@ import { DisposableSet } from '@lumino/disposable';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
+import { dataIcon, submitIcon } from '../icons';
 import { ILLMOps, IPreferences } from '../tokens';
 import { trans } from '../trans';
 import { IconButton, TroubleBox } from '../ui/parts';
 import { ConfigCheck, ConfigDiagnostic, ConfigKind, Trouble } from '../wire';
 import { ClusterChoice } from './choice';
 import { ClusterChooser } from './chooser';
-import { configExtension, marks } from './editor';
+import { configExtension, marks, offsetAt } from './editor';
 import { Checking, Findings } from './findings';
-import { dataIcon, submitIcon } from './icons';
 import { Kinds } from './kinds';
-import { offsetAt } from './positions';
 import { check } from './requests';
 
 const MOST_HEIGHT = 240;

@@ -3,11 +3,10 @@ import { Cell } from '@jupyterlab/cells';
 import { PathExt } from '@jupyterlab/coreutils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 
-import { CommandIDs } from '../commands';
+import { argsOf, CommandIDs } from '../commands';
+import { submitIcon } from '../icons';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
-import { configOf } from './cellText';
-import { submitIcon } from './icons';
 import * as requests from './requests';
 import { ISubmissions } from './tokens';
 
@@ -32,7 +31,7 @@ export function addCellCommand(services: ICellServices): void {
       args.toolbar ? '' : trans.__('Submit This Cell as a Training Config…'),
     caption: trans.__('Submit this cell as a training config'),
     icon: submitIcon,
-    describedBy: { args: { type: 'object', properties: {} } },
+    describedBy: argsOf(),
     isEnabled: () => text() !== null,
     isVisible: () => text() !== null,
     execute: () => submitCell(services, text())
@@ -92,4 +91,18 @@ function watch({ app, notebooks }: ICellServices): void {
     cell?.model.contentChanged.connect(update);
     update();
   });
+}
+
+/**
+ * The config in a cell: its text without a first line such as `%%yaml`; null when the cell
+ * does not look like a training config.
+ */
+export function configOf(source: string): string | null {
+  const [first, ...rest] = source.split('\n');
+  if (/^\s*%%ya?ml\b/.test(first)) {
+    return rest.join('\n');
+  }
+  const hasKey = (key: string) =>
+    new RegExp(`^${key}[ \\t]*:([ \\t]|$)`, 'm').test(source);
+  return hasKey('model') && hasKey('data') ? source : null;
 }

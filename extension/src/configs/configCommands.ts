@@ -1,8 +1,11 @@
+import { acceptCompletion, startCompletion } from '@codemirror/autocomplete';
+import { openLintPanel } from '@codemirror/lint';
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
 import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
+import { Contents } from '@jupyterlab/services';
 import {
   checkIcon,
   fileIcon,
@@ -12,15 +15,15 @@ import {
 } from '@jupyterlab/ui-components';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CommandIDs } from '../commands';
+import { argsOf, CommandIDs } from '../commands';
+import { submitIcon } from '../icons';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
+import { ConfigKind } from '../wire';
 import { AssistedEditor } from './assisted';
-import { showFindings } from './checkDialog';
-import { submitIcon } from './icons';
+import { showFindings } from './findings';
 import { titleOf } from './kinds';
-import { createConfig } from './newConfig';
 import * as requests from './requests';
 import { ISubmissions } from './tokens';
 
@@ -47,13 +50,10 @@ export const FROM_BROWSER = { from: 'browser' };
 export const FILE = '.jp-DirListing-item[data-isdir="false"]';
 // A folder's line, or the empty space below all lines.
 const FOLDER = '.jp-DirListing-content';
-export const PATH_ARGS = {
-  type: 'object',
-  properties: {
-    path: { type: 'string', description: 'The file, in the file browser' },
-    from: { type: 'string', description: 'browser: the file selected there' }
-  }
-};
+export const PATH_ARGS = argsOf({
+  path: 'The file, in the file browser',
+  from: 'browser: the file selected there'
+});
 
 /**
  * Check, submit, start, new: for the file that is edited, selected or named.
@@ -101,7 +101,7 @@ function addFileCommand(services: IServices, command: IFileCommand): void {
     label: args => (args.from ? short : label),
     caption,
     icon,
-    describedBy: { args: PATH_ARGS },
+    describedBy: PATH_ARGS,
     isEnabled: args => pathOf(args) !== null,
     isVisible: args => !args.from || pathOf(args) !== null,
     execute: args => {
@@ -246,18 +246,10 @@ function addNewConfig(services: IServices): void {
     },
     caption: trans.__('Create a config in which every field is explained'),
     icon: args => (args.from ? fileIcon : listIcon),
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          cwd: { type: 'string', description: 'Folder of the new file' },
-          kind: {
-            type: 'string',
-            description: '`train`, `script` or `cluster`'
-          }
-        }
-      }
-    },
+    describedBy: argsOf({
+      cwd: 'Folder of the new file',
+      kind: '`train`, `script` or `cluster`'
+    }),
     execute: async args => {
       const name = typeof args.kind === 'string' ? args.kind : 'train';
       const kind = submissions.kinds.named(name);
@@ -279,4 +271,87 @@ function addNewConfig(services: IServices): void {
 function selectedFolder(browser: IDefaultFileBrowser | null, args: Args) {
   const [item] = args.from ? [...(browser?.selectedItems() ?? [])] : [];
   return item?.type === 'directory' ? item.path : (browser?.model.path ?? '');
+}
+
+/** `new.train.yaml`, `new-2.train.yaml`, ...: the first that is not there yet. */
+export function freeName(wanted: string, taken: ReadonlySet<string>): string {
+  const [stem, ...rest] = wanted.split('.');
+  const ending = rest.join('.');
+  let name = wanted;
+  for (let number = 2; taken.has(name); number += 1) {
+    name = `${stem}-${number}.${ending}`;
+  }
+  return name;
+}
+
+/**
+ * Write the server's template of a kind into a folder and open it.
+ */
+async function createConfig(options: {
+  app: JupyterFrontEnd;
+  llmops: ILLMOps;
+  kind: ConfigKind;
+  folder: string;
+}): Promise<void> {
+  const { app, llmops, kind, folder } = options;
+  const { contents } = app.serviceManager;
+  try {
+    const content = await requests.template(llmops, kind.name);
+    const { content: files } = await contents.get(folder);
+    const names = (files as Contents.IModel[]).map(file => file.name);
+    const path = PathExt.join(folder, freeName(kind.new_file, new Set(names)));
+    await contents.save(path, { type: 'file', format: 'text', content });
+    await app.commands.execute('docmanager:open', { path });
+  } catch (error) {
+    await showError(trans.__('The file was not written'), error);
+  }
+}
+
+/**
+ * What the keyboard does inside the editor of a config.
+ */
+export function addEditorCommands(services: {
+  app: JupyterFrontEnd;
+  tracker: IEditorTracker;
+  editors: IEditors;
+}): void {
+  const { app, tracker, editors } = services;
+  const current = (): AssistedEditor | null => {
+    const editor = editors.get(tracker.currentWidget?.id ?? '');
+    return editor?.kind ? editor : null;
+  };
+  const describedBy = argsOf();
+
+  app.commands.addCommand(CommandIDs.showConfigProblems, {
+    label: trans.__('Show Problems of This Config'),
+    caption: trans.__('List the mistakes; move through them with the keyboard'),
+    describedBy,
+    isEnabled: () => current() !== null,
+    execute: () => {
+      const view = current()?.view;
+      if (view) {
+        openLintPanel(view);
+      }
+    }
+  });
+
+  app.commands.addCommand(CommandIDs.completeConfig, {
+    label: trans.__('Complete This Config'),
+    caption: trans.__('Suggest values for this position'),
+    describedBy,
+    isEnabled: () => current() !== null,
+    execute: () => {
+      const view = current()?.view;
+      if (view && !acceptCompletion(view)) {
+        startCompletion(view);
+      }
+    }
+  });
+  // More specific than the selector of JupyterLab's own completer, which knows only the words
+  // of the text.
+  app.commands.addKeyBinding({
+    command: CommandIDs.completeConfig,
+    keys: ['Tab'],
+    selector: '.jp-FileEditor.llmops-configs-editor .jp-mod-completer-enabled'
+  });
 }

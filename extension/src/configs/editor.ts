@@ -12,8 +12,6 @@ import { EditorView, hoverTooltip, keymap } from '@codemirror/view';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
 import { ConfigCompletion, ConfigDiagnostic, CursorBody } from '../wire';
-import { markdown } from './markdown';
-import { offsetAt, toCharacters, toUnits } from './positions';
 import * as requests from './requests';
 
 const LINT_DELAY_MS = 300;
@@ -23,7 +21,7 @@ const WORD = /^[\w.-]*$/;
 /**
  * What the extensions of one editor need to know.
  */
-export interface IAssisted {
+interface IAssisted {
   llmops: ILLMOps;
   kind: string;
   /** Contents path of the file, as it is now. */
@@ -196,4 +194,64 @@ function fixes(item: ConfigDiagnostic): Action[] {
         view.dispatch({ changes: { from, to, insert: word } })
     }
   ];
+}
+
+/**
+ * The little markdown that descriptions have: paragraphs, and code in backticks.
+ */
+export function markdown(text: string, className: string): HTMLElement {
+  const root = document.createElement('div');
+  root.className = className;
+  for (const paragraph of text.split(/\n\s*\n/)) {
+    const element = document.createElement('p');
+    paragraph.split('`').forEach((part, index) => {
+      const isCode = index % 2 === 1;
+      const node = isCode ? document.createElement('code') : null;
+      if (node) {
+        node.textContent = part;
+      }
+      element.append(node ?? part);
+    });
+    root.append(element);
+  }
+  return root;
+}
+
+// The server counts columns in characters, editors in UTF-16 units: an emoji is one or two.
+
+/** UTF-16 offset in a line of its character number `column`. */
+export function toUnits(line: string, column: number): number {
+  let units = 0;
+  let seen = 0;
+  for (const character of line) {
+    if (seen >= column) {
+      break;
+    }
+    units += character.length;
+    seen += 1;
+  }
+  return units;
+}
+
+/** The number of characters before a UTF-16 offset of a line. */
+export function toCharacters(line: string, units: number): number {
+  return [...line.slice(0, units)].length;
+}
+
+interface ILine {
+  from: number;
+  to: number;
+  text: string;
+}
+
+/** What is needed of CodeMirror's `Text`. */
+interface ILines {
+  readonly lines: number;
+  line(number: number): ILine;
+}
+
+/** Offset in a document of a line (from 1) and column (from 0), kept inside it. */
+export function offsetAt(doc: ILines, line: number, column: number): number {
+  const found = doc.line(Math.min(Math.max(line, 1), doc.lines));
+  return Math.min(found.from + toUnits(found.text, column), found.to);
 }

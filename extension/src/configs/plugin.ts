@@ -16,13 +16,15 @@ import { showError } from '../ui/dialogs';
 import { AssistedEditor } from './assisted';
 import { addCellCommand } from './cell';
 import { ClusterChoice } from './choice';
-import { addConfigCommands, IEditors } from './configCommands';
+import {
+  addConfigCommands,
+  addEditorCommands,
+  IEditors
+} from './configCommands';
 import { addDataCommand } from './data/command';
-import { addEditorCommands } from './editorCommands';
 import { Kinds } from './kinds';
 import { addScriptCommand } from './scriptCommand';
-import { askSubmission } from './submit';
-import { askScript } from './submitScript';
+import { askScript, askSubmission } from './submit';
 import { Submitter } from './submitter';
 import { ISubmissions } from './tokens';
 

@@ -4,16 +4,16 @@ import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import { IEditorTracker } from '@jupyterlab/fileeditor';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CommandIDs } from '../commands';
+import { argsOf, CommandIDs } from '../commands';
+import { submitIcon } from '../icons';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
 import { showError } from '../ui/dialogs';
-import { submitIcon } from './icons';
+import { FILE, FROM_BROWSER } from './configCommands';
 import * as requests from './requests';
-import { IScriptStart } from './submitScript';
+import { IScriptStart } from './submit';
 import { ISubmissions } from './tokens';
 
-const FROM_BROWSER = { from: 'browser' };
 const FROM_EDITOR = { from: 'editor' };
 
 interface IServices {
@@ -44,19 +44,10 @@ export function addScriptCommand(services: IServices): void {
         : trans.__('Submit This Script…'),
     caption: trans.__('Run this script on a cluster'),
     icon: submitIcon,
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          path: { type: 'string', description: 'The script' },
-          from: {
-            type: 'string',
-            description:
-              'browser: the file selected in the file browser; editor: the edited file'
-          }
-        }
-      }
-    },
+    describedBy: argsOf({
+      path: 'The script',
+      from: 'browser: the file selected in the file browser; editor: the edited file'
+    }),
     isEnabled: args => pathOf(args) !== null,
     isVisible: args => !args.from || pathOf(args) !== null,
     execute: async args => {
@@ -92,7 +83,7 @@ export function addScriptCommand(services: IServices): void {
   });
   app.contextMenu.addItem({
     command: CommandIDs.submitScript,
-    selector: '.jp-DirListing-item[data-isdir="false"]',
+    selector: FILE,
     rank: 3,
     args: FROM_BROWSER
   });

@@ -1,17 +1,16 @@
 import { Notification } from '@jupyterlab/apputils';
 import { CommandRegistry } from '@lumino/commands';
 
-import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
+import { notified } from '../operations';
 import { IClusterModel, ILLMOps, IOperations, IPreferences } from '../tokens';
+import { until } from '../topicModel';
 import { trans } from '../trans';
 import { confirm, showError } from '../ui/dialogs';
 import { ClusterRow, OperationInfo } from '../wire';
 import { ClusterChoice } from './choice';
 import * as requests from './requests';
 import { ISubmission } from './requests';
-
-const MESSAGE_LENGTH = 140;
 
 /**
  * Hands configs to clusters and opens the runs that come of it.
@@ -164,28 +163,13 @@ export class Submitter {
     return true;
   }
 
-  private async follow(
+  private follow(
     begun: OperationInfo,
     pending: string,
     done: string
   ): Promise<OperationInfo> {
     const end = this.services.operations.finished(begun);
-    this.notify(end, pending, done);
-    return end;
-  }
-
-  private notify(end: Promise<unknown>, pending: string, done: string): void {
-    // Its rejection is reported by the caller that awaits `end`.
-    const settled = end.then(() => null);
-    settled.catch(() => undefined);
-    Notification.promise(settled, {
-      pending: { message: pending, options: { autoClose: false } },
-      success: { message: () => done, options: { autoClose: 4000 } },
-      error: {
-        message: reason => asTrouble(reason).message.slice(0, MESSAGE_LENGTH),
-        options: { autoClose: 8000 }
-      }
-    });
+    return notified(end, pending, done);
   }
 
   private open(ended: OperationInfo): void {
@@ -201,28 +185,15 @@ export class Submitter {
 }
 
 /** Resolves when the cluster is ready; rejects when it is gone or dead. */
-export function readiness(model: IClusterModel, name: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const look = (): boolean => {
-      const info = model.find(name)?.info;
-      if (info?.state === 'ready') {
-        resolve();
-        return true;
-      }
-      if (!info || info.state === 'dead' || info.state === 'stopped') {
-        reject(new Error(info?.message || `Cluster ${name} did not start`));
-        return true;
-      }
-      return false;
-    };
-    if (look()) {
-      return;
+export async function readiness(
+  model: IClusterModel,
+  name: string
+): Promise<void> {
+  await until(model.changed, () => {
+    const info = model.find(name)?.info;
+    if (!info || info.state === 'dead' || info.state === 'stopped') {
+      throw new Error(info?.message || `Cluster ${name} did not start`);
     }
-    const listen = () => {
-      if (look()) {
-        model.changed.disconnect(listen);
-      }
-    };
-    model.changed.connect(listen);
+    return info.state === 'ready' || undefined;
   });
 }

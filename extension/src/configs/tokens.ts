@@ -1,11 +1,17 @@
 import { Token } from '@lumino/coreutils';
 
-import { ConfigCheck } from '../wire';
 import { ClusterChoice } from './choice';
 import { Kinds } from './kinds';
-import { IDecision } from './submit';
-import { IScriptStart } from './submitScript';
+import {
+  IConfigQuestion,
+  IDecision,
+  IQuestion,
+  IScriptQuestion
+} from './submit';
 import { Submitter } from './submitter';
+
+/** A question, without what is the same for all of them. */
+type Asked<Question extends IQuestion> = Omit<Question, 'choice' | 'onNew'>;
 
 /**
  * What all doors to a submission share: editors, context menus, cells, a run's panel.
@@ -18,21 +24,12 @@ export interface ISubmissions {
   /**
    * Ask where to submit and what to change; null when it was cancelled.
    */
-  ask(question: {
-    title: string;
-    check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
-    overrides?: readonly string[];
-    action?: string;
-  }): Promise<IDecision | null>;
+  ask(question: Asked<IConfigQuestion>): Promise<IDecision | null>;
 
   /**
    * Ask where and how a script runs, beginning with `start`, which keeps what was given.
    */
-  askScript(question: {
-    title: string;
-    check: (overrides: string[], signal: AbortSignal) => Promise<ConfigCheck>;
-    start: IScriptStart;
-  }): Promise<IDecision | null>;
+  askScript(question: Asked<IScriptQuestion>): Promise<IDecision | null>;
 }
 
 export const ISubmissions = new Token<ISubmissions>(

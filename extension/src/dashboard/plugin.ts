@@ -3,44 +3,38 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
+import {
+  ICommandPalette,
+  InputDialog,
+  WidgetTracker
+} from '@jupyterlab/apputils';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { DockLayout } from '@lumino/widgets';
 
-import { dashboardIcon } from '../clusters/icons';
 import { stateOf } from '../clusters/model';
-import { CATEGORY, CommandIDs } from '../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../commands';
+import { dashboardIcon } from '../icons';
 import { IClusterModel, ILLMOps, IPreferences, IRunsModel } from '../tokens';
 import { trans } from '../trans';
-import { isMode, MODES } from './layout';
-import { addLayoutCommand } from './layoutCommand';
-import { Dashboards } from './open';
-import { dashboardKey, PAGE_NAMES, pages } from './pages';
+import { openOnce } from '../ui/widgets';
+import { addLayoutCommand, isMode, MODES } from './layout';
+import { dashboardId, dashboardKey, PAGE_NAMES, pages } from './pages';
+import { fillToolbar } from './toolbar';
+import { DashboardWidget } from './widget';
 
-const DESCRIBED_BY = {
-  args: {
-    type: 'object',
-    properties: {
-      cluster: {
-        type: 'string',
-        description: 'Name of the cluster; without it the user is asked.'
-      },
-      page: {
-        enum: [...PAGE_NAMES],
-        description: 'Opens this page in a separate tab.'
-      },
-      submissionId: {
-        type: 'string',
-        description: 'The job whose page is shown.'
-      },
-      mode: {
-        enum: [...MODES],
-        description: 'Position of a new tab relative to `ref`.'
-      },
-      ref: { type: 'string', description: 'Id of a tab of the main area.' }
-    }
-  }
-};
+const DESCRIBED_BY = argsOf({
+  cluster: 'Name of the cluster; without it the user is asked.',
+  page: {
+    enum: [...PAGE_NAMES],
+    description: 'Opens this page in a separate tab.'
+  },
+  submissionId: 'The job whose page is shown.',
+  mode: {
+    enum: [...MODES],
+    description: 'Position of a new tab relative to `ref`.'
+  },
+  ref: 'Id of a tab of the main area.'
+});
 
 /**
  * The Ray Dashboard of each cluster in tabs, through our own proxy.
@@ -188,4 +182,68 @@ async function choose(clusters: IClusterModel): Promise<string> {
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
+}
+
+interface IWanted {
+  cluster: string;
+
+  /** Empty: the whole dashboard. */
+  page: string;
+  submissionId: string;
+
+  /** Where a new tab goes; the shell's own choice without. */
+  mode?: DockLayout.InsertMode;
+  ref?: string;
+}
+
+/**
+ * One tab for each cluster and page; what is open already is brought to the front.
+ */
+class Dashboards {
+  constructor(
+    private services: {
+      app: JupyterFrontEnd;
+      llmops: ILLMOps;
+      clusters: IClusterModel;
+      runs: IRunsModel | null;
+    }
+  ) {}
+
+  readonly tracker = new WidgetTracker<DashboardWidget>({
+    namespace: 'llmops-dashboard'
+  });
+
+  open(wanted: IWanted): void {
+    const { cluster, page, submissionId, mode, ref } = wanted;
+    const id = dashboardId(cluster, page);
+    const isOpen = this.tracker.find(widget => widget.id === id) !== undefined;
+    const widget = openOnce(
+      this.services.app,
+      this.tracker,
+      id,
+      () => this.make(wanted),
+      { mode, ref, type: 'Ray Dashboard' }
+    );
+    if (isOpen && submissionId) {
+      this.go(widget, submissionId);
+    }
+  }
+
+  private make({ cluster, page, submissionId }: IWanted): DashboardWidget {
+    const { llmops, clusters, runs } = this.services;
+    const widget = new DashboardWidget({
+      cluster,
+      base: llmops.url(`dashboard/${encodeURIComponent(cluster)}/`),
+      page: pages().find(({ name }) => name === page) ?? null,
+      submissionId
+    });
+    const go = (job: string) => this.go(widget, job);
+    fillToolbar(widget, { runs, clusters, go });
+    return widget;
+  }
+
+  private go(widget: DashboardWidget, submissionId: string): void {
+    widget.open(submissionId);
+    void this.tracker.save(widget);
+  }
 }

@@ -7,7 +7,7 @@ import {
 import * as React from 'react';
 
 import { stateOf } from '../clusters/model';
-import { nameWithId } from '../runs/names';
+import { nameWithId } from '../runs/model';
 import { IClusterModel, IRunsModel } from '../tokens';
 import { trans } from '../trans';
 import { StateBadge } from '../ui/parts';

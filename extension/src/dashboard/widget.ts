@@ -1,12 +1,12 @@
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import { IFrame } from '@jupyterlab/ui-components';
 
-import { dashboardIcon } from '../clusters/icons';
+import { dashboardIcon } from '../icons';
 import { dashboardAddress, dashboardId, IPage } from './pages';
 
 const GONE = 'llmops-mod-gone';
 
-export interface IDashboardOptions {
+interface IDashboardOptions {
   cluster: string;
 
   /** The address of the cluster's proxy, with a slash at its end. */

@@ -3,12 +3,12 @@ import {
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { Dialog, ICommandPalette, ReactWidget } from '@jupyterlab/apputils';
+import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
-import { CATEGORY, CommandIDs } from '../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../commands';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
-import { IStep, steps, words } from './words';
 
 /**
  * Where to begin, and what the words mean: in the Help menu.
@@ -28,7 +28,7 @@ export const helpPlugin: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(CommandIDs.help, {
       label: trans.__('LLM Training: Getting Started and Glossary'),
       caption: trans.__('Where to begin, and what the words mean'),
-      describedBy: { args: { type: 'object', properties: {} } },
+      describedBy: argsOf(),
       execute: async () => {
         const dialog: Dialog<unknown> = new Dialog({
           title: trans.__('LLM training on Ray'),
@@ -82,4 +82,89 @@ function Help(props: {
       </dl>
     </div>
   );
+}
+
+/** One thing to do, in the order in which a new user does them. */
+interface IStep {
+  label: string;
+  about: string;
+  command: string;
+  args?: ReadonlyPartialJSONObject;
+}
+
+export function steps(): IStep[] {
+  return [
+    {
+      label: trans.__('Start a cluster'),
+      about: trans.__(
+        'on this machine, or on Kubernetes. It keeps running between runs.'
+      ),
+      command: CommandIDs.newCluster
+    },
+    {
+      label: trans.__('Write a training config'),
+      about: trans.__(
+        'with every field explained. In a terminal, llmops init --example chat writes one with its data.'
+      ),
+      command: CommandIDs.newConfig
+    },
+    {
+      label: trans.__('Preview its data'),
+      about: trans.__(
+        'as the model will see it, before anything starts: Data, above the editor of the config.'
+      ),
+      command: CommandIDs.showData
+    },
+    {
+      label: trans.__('Submit it'),
+      about: trans.__(
+        'and watch loss and MFU; change one thing, and submit again.'
+      ),
+      command: CommandIDs.submitConfig
+    },
+    {
+      label: trans.__('Compare runs'),
+      about: trans.__('that you select in the list of runs.'),
+      command: CommandIDs.showRuns
+    }
+  ];
+}
+
+/** The words of the screens, as the README explains them. */
+export function words(): [string, string][] {
+  return [
+    [
+      trans.__('cluster'),
+      trans.__('a Ray cluster, described by a cluster template')
+    ],
+    [
+      trans.__('run'),
+      trans.__(
+        'one job from submit to its last output; a retry adds an attempt'
+      )
+    ],
+    [
+      trans.__('workspace'),
+      trans.__('the folder of code and configs that travels with a submission')
+    ],
+    [trans.__('step'), trans.__('one optimizer step, counted from 1')],
+    [
+      trans.__('global batch size'),
+      trans.__(
+        'sequences of one step: micro batch size x gradient accumulation steps x workers'
+      )
+    ],
+    [
+      trans.__('MFU'),
+      trans.__(
+        'model FLOPs utilization: the share of the device\u2019s peak that went into needed arithmetic'
+      )
+    ],
+    [
+      trans.__('warm'),
+      trans.__(
+        'a process that was forked with its libraries loaded; any other is cold'
+      )
+    ]
+  ];
 }

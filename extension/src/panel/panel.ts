@@ -18,7 +18,7 @@ import {
 import { INotice, IPanelState } from './state';
 
 /** All that a panel draws besides the rows of its run. */
-export interface IPanelContent {
+interface IPanelContent {
   state: IPanelState;
   log: string;
   notice: INotice | null;

@@ -13,10 +13,10 @@ const COLORS = [
   ['--jp-error-color1', '#d32f2f']
 ];
 const PLOT_HEIGHT = 180;
-export const KEYS =
+const KEYS =
   'Arrow keys read the values, Shift and arrow keys move a zoomed chart, + and - zoom, 0 shows all.';
 
-export function shortNumber(value: number | null | undefined): string {
+function shortNumber(value: number | null | undefined): string {
   if (value == null || Number.isNaN(value)) {
     return '–';
   }
@@ -33,7 +33,7 @@ export function shortNumber(value: number | null | undefined): string {
   return String(+value.toPrecision(4));
 }
 
-export function axis(host: HTMLElement, more: uPlot.Axis): uPlot.Axis {
+function axis(host: HTMLElement, more: uPlot.Axis): uPlot.Axis {
   return {
     stroke: () => cssColor(host, '--jp-ui-font-color2', '#666'),
     grid: { stroke: '#80808040', width: 1 }, // Grey enough for both themes.
@@ -44,7 +44,7 @@ export function axis(host: HTMLElement, more: uPlot.Axis): uPlot.Axis {
 }
 
 /** The value under the cursor, or the last known before it; without a cursor the last one. */
-export function legendValue(
+function legendValue(
   unit: string,
   text: (value: number) => string = shortNumber
 ): uPlot.Series.Value {
@@ -57,8 +57,8 @@ export function legendValue(
 /** A line of a plot. */
 export interface ILine {
   label: string;
-  /** Number of its colour. */
-  color: number;
+  /** Number of its colour in the theme, or the colour itself. */
+  color: number | string;
   faint?: boolean;
   dots?: boolean;
 }
@@ -68,8 +68,11 @@ function seriesOf(
   { label, color, faint, dots }: ILine,
   unit: string
 ): uPlot.Series {
-  const [name, fallback] = COLORS[color % COLORS.length];
-  const stroke = () => cssColor(host, name, fallback);
+  let stroke = () => String(color);
+  if (typeof color === 'number') {
+    const [name, fallback] = COLORS[color % COLORS.length];
+    stroke = () => cssColor(host, name, fallback);
+  }
   return {
     label,
     stroke,
@@ -78,9 +81,19 @@ function seriesOf(
     spanGaps: true,
     points: dots
       ? { show: true, size: 7, fill: stroke }
-      : { show: plot => plot.data[0].length <= 2, size: 5 },
+      : { show: isSparse, size: 5 },
     value: legendValue(unit)
   };
+}
+
+/** True if so few points are known that no line would be seen of them. */
+export function isSparse(plot: Pick<uPlot, 'data'>, series: number): boolean {
+  const values = plot.data[series];
+  let known = 0;
+  for (let index = 0; index < values.length && known <= 2; index++) {
+    known += values[index] == null ? 0 : 1;
+  }
+  return known <= 2;
 }
 
 /** Speeds start at zero, so that noise does not look like a change; a loss may be zoomed. */
@@ -97,13 +110,11 @@ const valueRange: uPlot.Range.Function = (_, low, high) => {
   return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
 };
 
-export const logRange: uPlot.Range.Function = (_, low, high) =>
+const logRange: uPlot.Range.Function = (_, low, high) =>
   low == null ? [0.1, 1] : uPlot.rangeLog(low, high, 10, false);
 
 /** A log axis leaves out the labels of most of its lines: they come as null. */
-export function ticksOf(
-  text: (value: number) => string
-): uPlot.Axis.DynamicValues {
+function ticksOf(text: (value: number) => string): uPlot.Axis.DynamicValues {
   return (_, ticks: (number | null)[]) =>
     ticks.map(tick => (tick === null ? '' : text(tick)));
 }
@@ -121,7 +132,7 @@ export interface IMark {
   color?: string;
 }
 
-export function drawMarks(plot: uPlot, marks: readonly IMark[]): void {
+function drawMarks(plot: uPlot, marks: readonly IMark[]): void {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.lineWidth = devicePixelRatio;
@@ -148,9 +159,12 @@ export function drawMarks(plot: uPlot, marks: readonly IMark[]): void {
 
 /** The zoom of all charts of a run, or of a page: they show the same part. */
 export class Zoom {
-  constructor(private changed: () => void) {}
+  constructor(
+    private changed: () => void,
+    /** Charts with the same key share their cursor. */
+    readonly syncKey = `llmops-${Math.random()}`
+  ) {}
 
-  readonly syncKey = `llmops-${Math.random()}`;
   /** The whole range of the x axis. */
   bounds: Range = [0, 1];
   marks: readonly IMark[] = [];
@@ -203,7 +217,12 @@ export interface IPlan {
   text: string;
 }
 
-function makePlot(host: HTMLElement, plan: IPlan, zoom: Zoom): uPlot {
+function makePlot(
+  host: HTMLElement,
+  plan: IPlan,
+  zoom: Zoom,
+  height: number
+): uPlot {
   const { x, lines, unit } = plan;
   const isStep = x.key === 'step';
   const xText = isStep
@@ -212,7 +231,7 @@ function makePlot(host: HTMLElement, plan: IPlan, zoom: Zoom): uPlot {
   const yRange = plan.fromZero ? fromZero : valueRange;
   const options: uPlot.Options = {
     width: Math.max(host.clientWidth, 160),
-    height: PLOT_HEIGHT,
+    height,
     cursor: {
       sync: { key: zoom.syncKey },
       drag: { x: true, y: false, setScale: false },
@@ -248,7 +267,7 @@ function makePlot(host: HTMLElement, plan: IPlan, zoom: Zoom): uPlot {
   return plot;
 }
 
-export function zoomIntoSelection(plot: uPlot, zoom: Zoom): void {
+function zoomIntoSelection(plot: uPlot, zoom: Zoom): void {
   const { left, width } = plot.select;
   if (width >= 3) {
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
@@ -257,7 +276,7 @@ export function zoomIntoSelection(plot: uPlot, zoom: Zoom): void {
 }
 
 /** Wheel with Ctrl or Cmd zooms, with Shift moves; dragging with Shift moves. A wheel alone scrolls the page. */
-export function followMouse(plot: uPlot, zoom: Zoom): void {
+function followMouse(plot: uPlot, zoom: Zoom): void {
   const { over } = plot;
   const onWheel = (event: WheelEvent) => {
     const { ctrlKey, metaKey, shiftKey, deltaX, deltaY } = event;
@@ -298,7 +317,7 @@ function drag(begin: number, plot: uPlot, zoom: Zoom): void {
 }
 
 /** Do what a key does to a chart; false for a key that is not a chart's. */
-export function pressed(
+function pressed(
   { key, shiftKey, ctrlKey, metaKey, altKey }: KeyboardEvent,
   plot: uPlot,
   zoom: Zoom
@@ -353,7 +372,10 @@ function moveCursor(plot: uPlot, direction: number): void {
  * A chart, or a text instead of it while there is nothing to draw.
  */
 export class Chart {
-  constructor(private zoom: Zoom) {
+  constructor(
+    private zoom: Zoom,
+    private height = PLOT_HEIGHT
+  ) {
     const onKey = (event: KeyboardEvent) => {
       if (this.plot && pressed(event, this.plot, zoom)) {
         event.preventDefault();
@@ -399,7 +421,7 @@ export class Chart {
       this.clear();
     }
     this._look = look;
-    this.plot ??= makePlot(this._host, plan, this.zoom);
+    this.plot ??= makePlot(this._host, plan, this.zoom, this.height);
     this.plot.setData(data);
   }
 
@@ -423,7 +445,7 @@ export class Chart {
   private resize(): void {
     const width = this._host.clientWidth;
     if (this.plot && width > 0 && width !== this.plot.width) {
-      this.plot.setSize({ width, height: PLOT_HEIGHT });
+      this.plot.setSize({ width, height: this.height });
     }
   }
 

@@ -7,9 +7,9 @@ import {
 } from '@jupyterlab/apputils';
 import { CommandRegistry } from '@lumino/commands';
 
-import { asTrouble } from '../api';
 import { CommandIDs } from '../commands';
-import { nameOf } from '../runs/names';
+import { notified } from '../operations';
+import { nameOf } from '../runs/model';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { trans } from '../trans';
 import { confirm, reported } from '../ui/dialogs';
@@ -221,18 +221,6 @@ export class RunActions {
     done: string
   ): Promise<OperationInfo> {
     const end = this.services.operations.finished(operation);
-    // Its failure is reported by the caller that awaits it.
-    Notification.promise(
-      end.then(() => null),
-      {
-        pending: { message: pending, options: { autoClose: false } },
-        success: { message: () => done, options: { autoClose: 4000 } },
-        error: {
-          message: reason => asTrouble(reason).message.slice(0, 140),
-          options: { autoClose: 8000 }
-        }
-      }
-    );
-    return end;
+    return notified(end, pending, done);
   }
 }

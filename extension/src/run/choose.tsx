@@ -3,8 +3,7 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import * as React from 'react';
 
-import { matches } from '../runs/model';
-import { nameWithId } from '../runs/names';
+import { matches, nameWithId } from '../runs/model';
 import { IRunsModel } from '../tokens';
 import { trans } from '../trans';
 import { StateBadge } from '../ui/parts';

@@ -1,5 +1,4 @@
-import { NotebookActions, INotebookTracker } from '@jupyterlab/notebook';
-import { Clipboard, Notification } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import {
   codeIcon,
   copyIcon,
@@ -15,27 +14,19 @@ import {
 import { CommandRegistry } from '@lumino/commands';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CommandIDs } from '../commands';
+import { argsOf, CommandIDs } from '../commands';
 import { starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
 import { trans } from '../trans';
+import { insertCode } from '../ui/code';
 import { RunRow } from '../wire';
 import { RunActions } from './actions';
 
-const DESCRIBED_BY = {
-  args: {
-    type: 'object',
-    properties: {
-      runId: {
-        type: 'string',
-        description:
-          'Id of the run; without it the run that is shown or chosen.'
-      }
-    }
-  }
-};
+const DESCRIBED_BY = argsOf({
+  runId: 'Id of the run; without it the run that is shown or chosen.'
+});
 
-export interface ICommandServices {
+interface ICommandServices {
   commands: CommandRegistry;
   runs: IRunsModel;
   actions: RunActions;
@@ -209,18 +200,4 @@ function looking(services: ICommandServices): IEntry[] {
 
 export function attachCode(runId: string): string {
   return `import llmops_kernel as llmops\n\nrun = llmops.attach("${runId}")\nrun.show()`;
-}
-
-/** Below the active cell of the notebook used last; without a notebook into the clipboard. */
-function insertCode(code: string, notebooks: INotebookTracker | null): void {
-  const panel = notebooks?.currentWidget;
-  if (!panel) {
-    Clipboard.copyToSystem(code);
-    Notification.info(trans.__('No notebook is open: the code was copied'), {
-      autoClose: 3000
-    });
-    return;
-  }
-  NotebookActions.insertBelow(panel.content);
-  panel.content.activeCell?.model.sharedModel.setSource(code);
 }

@@ -1,14 +1,14 @@
 import * as React from 'react';
 
 import { asTrouble } from '../api';
-import { nameWithId } from '../runs/names';
+import { nameWithId } from '../runs/model';
 import { IChartSettings, ILLMOps, IRunsModel } from '../tokens';
 import { trans } from '../trans';
+import { useChanges } from '../ui/hooks';
 import { Busy, EmptyState, TroubleBox } from '../ui/parts';
 import { RunDetail, RunRow, Trouble } from '../wire';
-import { CompareModel } from './compare/model';
-import { useChanges } from '../ui/hooks';
 import { Curves } from './compare/curvesView';
+import { CompareModel } from './compare/model';
 import { Difference, DiffText } from './difference';
 import { RunModels } from './model';
 import * as requests from './requests';

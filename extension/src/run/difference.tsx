@@ -1,10 +1,9 @@
 import * as React from 'react';
 
+import { Named } from '../runs/model';
 import { trans } from '../trans';
-import { Clamped } from '../ui/clamped';
-import { Name } from '../ui/parts';
+import { Clamped, Name } from '../ui/parts';
 import { Change, CodeChange, RunDifference } from '../wire';
-import { Named } from '../runs/names';
 import { distinguishedFrom, shownNames } from './compare/names';
 
 /** Of more values the first are shown, of longer code its name: loss and metrics follow below. */

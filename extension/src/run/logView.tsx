@@ -9,7 +9,7 @@ import * as React from 'react';
 
 import { trans } from '../trans';
 import { bytes } from '../ui/format';
-import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { Busy, EmptyState, IconButton, Loading } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
 import { hitIn, ILogLine, LineRows } from './logLines';
 import { LogModel } from './logModel';
@@ -46,16 +46,13 @@ export function LogView(props: IProps): JSX.Element {
         <Search model={model} topOffset={topOffset} />
         <Tools {...props} wraps={wraps} setWraps={setWraps} />
       </div>
-      {model.trouble && (
-        <TroubleBox
-          kind={model.isKnown ? 'warn' : 'error'}
-          trouble={model.trouble}
-        />
-      )}
-      {model.isKnown ? (
+      <Loading
+        isKnown={model.isKnown}
+        trouble={model.trouble}
+        text={trans.__('Reading the log…')}
+      />
+      {model.isKnown && (
         <Lines {...props} scroller={scroller} rows={rows} wraps={wraps} />
-      ) : (
-        !model.trouble && <Busy text={trans.__('Reading the log…')} />
       )}
       <Position model={model} topOffset={topOffset} />
     </div>

@@ -8,17 +8,18 @@ import { IEditorServices } from '@jupyterlab/codeeditor';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CATEGORY, CommandIDs } from '../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../commands';
 import { ISubmissions } from '../configs/tokens';
 import { compareIcon, runsIcon } from '../icons';
-import { nameOf } from '../runs/names';
+import { nameOf } from '../runs/model';
 import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { trans } from '../trans';
+import { openOnce } from '../ui/widgets';
 import { RunActions } from './actions';
 import { chooseRuns, runIdsOf } from './choose';
 import { addRunCommands, meant } from './commands';
 import { CompareModel } from './compare/model';
-import { compareId, CompareWidget } from './compare/widget';
+import { compareId, CompareWidget } from './compare/view';
 import { RunModels } from './model';
 import { editConfig } from './resubmit';
 import { IRunViewServices } from './view';
@@ -116,30 +117,19 @@ interface IContext {
 function addOpen(context: IContext): void {
   const { app, runs, services, restorer } = context;
   const tracker = new WidgetTracker<RunWidget>({ namespace: 'llmops-run' });
-  const open = (runId: string) => {
-    let widget = tracker.find(({ id }) => id === runWidgetId(runId));
-    if (!widget) {
-      widget = new RunWidget(runId, services, app.commands);
-      void tracker.add(widget);
-      app.shell.add(widget, 'main', { type: 'LLM Training Run' });
-    }
-    app.shell.activateById(widget.id);
-  };
+  const open = (runId: string) =>
+    openOnce(
+      app,
+      tracker,
+      runWidgetId(runId),
+      () => new RunWidget(runId, services, app.commands),
+      { type: 'LLM Training Run' }
+    );
   app.commands.addCommand(CommandIDs.openRun, {
     label: trans.__('Open Training Run…'),
     caption: trans.__('Show its curves, log, config, outputs and notes'),
     icon: runsIcon,
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          runId: {
-            type: 'string',
-            description: 'Without it a dialog asks for one.'
-          }
-        }
-      }
-    },
+    describedBy: argsOf({ runId: 'Without it a dialog asks for one.' }),
     isEnabled: args => Boolean(args.runId) || runs.runs.length > 0,
     execute: async args => {
       const runId =
@@ -162,36 +152,30 @@ function addCompare(context: IContext): void {
   const tracker = new WidgetTracker<CompareWidget>({
     namespace: 'llmops-compare'
   });
+  const openRun = (runId: string) =>
+    void app.commands.execute(CommandIDs.openRun, { runId });
   const open = (runIds: string[]) => {
-    let widget = tracker.find(({ id }) => id === compareId(runIds));
-    if (!widget) {
-      const { llmops, models } = services;
-      const model = new CompareModel(llmops, models, runIds);
-      widget = new CompareWidget(model, services.charts, runId => {
-        void app.commands.execute(CommandIDs.openRun, { runId });
-      });
-      void tracker.add(widget);
-      app.shell.add(widget, 'main', { type: 'LLM Training Comparison' });
-    }
-    app.shell.activateById(widget.id);
+    const { llmops, models, charts } = services;
+    const make = () =>
+      new CompareWidget(
+        new CompareModel(llmops, models, runIds),
+        charts,
+        openRun
+      );
+    const type = 'LLM Training Comparison';
+    openOnce(app, tracker, compareId(runIds), make, { type });
   };
   app.commands.addCommand(CommandIDs.compareRuns, {
     label: trans.__('Compare Runs…'),
     caption: trans.__('Show curves, figures and differences of several runs'),
     icon: compareIcon,
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          runIds: {
-            type: 'array',
-            items: { type: 'string' },
-            description:
-              'Two to eight; with fewer a dialog asks for the others.'
-          }
-        }
+    describedBy: argsOf({
+      runIds: {
+        type: 'array',
+        items: { type: 'string' },
+        description: 'Two to eight; with fewer a dialog asks for the others.'
       }
-    },
+    }),
     isEnabled: (args: ReadonlyPartialJSONObject) =>
       runIdsOf(args).length > 1 || runs.runs.length > 1,
     execute: async args => {

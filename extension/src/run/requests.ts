@@ -1,8 +1,9 @@
 import { ILLMOps } from '../tokens';
 import {
+  ChatBody,
+  ChatHistory,
   Comparison,
   FileText,
-  LogInfo,
   LogMatches,
   LogWindow,
   NotesBody,
@@ -119,10 +120,6 @@ export function scoredRows(
   );
 }
 
-export function logInfo(llmops: ILLMOps, runId: string): Promise<LogInfo> {
-  return llmops.request(at(runId, '/log/info'));
-}
-
 /**
  * Where in a log to read: from a line on, up to a line, or its end.
  */
@@ -168,4 +165,20 @@ export function logUrl(
   attempt?: number
 ): string {
   return llmops.url(at(runId, '/log/download')) + query({ attempt });
+}
+
+export function chatHistory(
+  llmops: ILLMOps,
+  runId: string
+): Promise<ChatHistory> {
+  return llmops.request(at(runId, '/chat'));
+}
+
+/** The result of the operation has the turn's id as `run_id`. */
+export function askChat(
+  llmops: ILLMOps,
+  runId: string,
+  body: ChatBody
+): Promise<OperationInfo> {
+  return llmops.request(at(runId, '/chat'), { method: 'POST', body });
 }

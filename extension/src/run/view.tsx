@@ -3,11 +3,11 @@ import * as React from 'react';
 import { asTrouble } from '../api';
 import { IChartSettings, ILLMOps, IOperations, IRunsModel } from '../tokens';
 import { trans } from '../trans';
-import { Busy, TroubleBox } from '../ui/parts';
 import { useChanges } from '../ui/hooks';
+import { Loading } from '../ui/parts';
 import { RunAttempt, RunDetail, Trouble } from '../wire';
 import { AttemptsSection } from './attemptsView';
-import { canChat, ChatSection } from './chat/tab';
+import { canChat, ChatSection } from './chat/view';
 import { ConfigSection } from './configView';
 import { LiveSection } from './live';
 import { LogModel } from './logModel';
@@ -83,7 +83,13 @@ export function RunView(props: IProps): JSX.Element {
         choose={choose}
         id={model.runId}
       />
-      <Troubles model={model} />
+      <Loading
+        isKnown={model.isKnown}
+        trouble={model.trouble}
+        text={trans.__('Reading the run…')}
+      >
+        <div>{trans.__('The data shown may be out of date.')}</div>
+      </Loading>
       {tabs
         .filter(name => seen.has(name))
         .map(name => (
@@ -144,23 +150,6 @@ function Tabs(props: {
   );
 }
 
-function Troubles(props: { model: RunModel }): JSX.Element | null {
-  const { model } = props;
-  if (model.trouble) {
-    return (
-      <TroubleBox
-        kind={model.isKnown ? 'warn' : 'error'}
-        trouble={model.trouble}
-      >
-        {model.isKnown && (
-          <div>{trans.__('The data shown may be out of date.')}</div>
-        )}
-      </TroubleBox>
-    );
-  }
-  return model.isKnown ? null : <Busy text={trans.__('Reading the run…')} />;
-}
-
 function LogSection(props: IProps & { isShown: boolean }): JSX.Element {
   const { model, log, llmops, isShown } = props;
   const state = model.state;
@@ -209,10 +198,11 @@ function DetailSection(
   }, [attempts?.length, is_over, outputs]);
   return (
     <>
-      {trouble && (
-        <TroubleBox kind={detail ? 'warn' : 'error'} trouble={trouble} />
-      )}
-      {!detail && !trouble && <Busy text={trans.__('Reading the run…')} />}
+      <Loading
+        isKnown={detail !== null}
+        trouble={trouble}
+        text={trans.__('Reading the run…')}
+      />
       {detail &&
         (kind === 'config' ? (
           <ConfigSection {...props} detail={detail} />

@@ -9,9 +9,9 @@ import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
-import { nameOf } from '../runs/names';
+import { nameOf } from '../runs/model';
 import { trans } from '../trans';
-import { scrolled } from '../ui/mainArea';
+import { scrolled } from '../ui/widgets';
 import { LogModel } from './logModel';
 import { RunModel } from './model';
 import * as requests from './requests';

@@ -149,7 +149,7 @@ export function tagsOf(text: string): { add: string[]; remove: string[] } {
 }
 
 /** What will be lost, in sentences. */
-export function lossLines(losses: RunLosses): string[] {
+function lossLines(losses: RunLosses): string[] {
   const { num_runs, not_ended, num_checkpoints, num_with_output } = losses;
   const lines = [
     trans.__(

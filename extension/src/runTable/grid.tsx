@@ -1,7 +1,7 @@
 import * as React from 'react';
 
 import { starredIcon } from '../icons';
-import { keptFrom } from '../runs/names';
+import { keptFrom } from '../runs/model';
 import { trans } from '../trans';
 import { Name, StateBadge } from '../ui/parts';
 import { RunTableColumn, RunTableLine, RunTableRun } from '../wire';

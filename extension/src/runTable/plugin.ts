@@ -6,7 +6,7 @@ import {
 import { ICommandPalette, WidgetTracker } from '@jupyterlab/apputils';
 import { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { CATEGORY, CommandIDs } from '../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../commands';
 import { runsIcon } from '../icons';
 import { ILLMOps, IOperations, IRunsModel } from '../tokens';
 import { trans } from '../trans';
@@ -31,19 +31,11 @@ const MENU = [
   CommandIDs.deleteRun
 ];
 
-const DESCRIBED_BY = {
-  args: {
-    type: 'object',
-    properties: {
-      where: {
-        type: 'string',
-        description: 'Only runs that match: method.r > 8 and eval_loss < 0.4'
-      },
-      sort: { type: 'string', description: 'Columns; a minus: largest first.' },
-      group: { type: 'string', description: 'Columns to group by.' }
-    }
-  }
-};
+const DESCRIBED_BY = argsOf({
+  where: 'Only runs that match: method.r > 8 and eval_loss < 0.4',
+  sort: 'Columns; a minus: largest first.',
+  group: 'Columns to group by.'
+});
 
 /**
  * Shows all runs as a table in the main area.

@@ -3,7 +3,7 @@ import * as React from 'react';
 import { trans } from '../trans';
 import { RunTableAxis, RunTableRay, RunTableRays } from '../wire';
 import { toneColour } from './colours';
-import { shortHeads } from './heads';
+import { shortHeads } from './head';
 
 const HEIGHT = 220;
 const TOP = 34;

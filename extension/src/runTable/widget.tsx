@@ -1,40 +1,26 @@
-import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { runsIcon } from '../icons';
 import { trans } from '../trans';
+import { MainView } from '../ui/widgets';
 import { RunTableModel } from './model';
 import { IRunTableProps } from './props';
 import { RunTableView } from './view';
 
-export const WIDGET_ID = 'llmops-run-table';
-
 /**
  * All runs as a table in the main area.
  */
-export class RunTableWidget extends MainAreaWidget<ReactWidget> {
-  constructor(
-    readonly model: RunTableModel,
-    props: Omit<IRunTableProps, 'model'>
-  ) {
-    super({
-      content: ReactWidget.create(<RunTableView {...props} model={model} />)
+export class RunTableWidget extends MainView<RunTableModel> {
+  constructor(model: RunTableModel, props: Omit<IRunTableProps, 'model'>) {
+    super(model, <RunTableView {...props} model={model} />, {
+      id: 'llmops-run-table',
+      icon: runsIcon,
+      label: trans.__('All Runs'),
+      caption: trans.__('All runs as a table: filter, sort, compare')
     });
-    this.id = WIDGET_ID;
     this.content.addClass('llmops-runtable-content');
-    this.title.icon = runsIcon;
-    this.title.label = trans.__('All Runs');
-    this.title.caption = trans.__('All runs as a table: filter, sort, compare');
-    this.title.closable = true;
     this.toolbar.hide();
-  }
-
-  override dispose(): void {
-    if (!this.isDisposed) {
-      super.dispose();
-      this.model.dispose();
-    }
   }
 
   protected override onAfterShow(message: Message): void {

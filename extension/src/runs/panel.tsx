@@ -1,17 +1,16 @@
-import { ReactWidget, UseSignal } from '@jupyterlab/apputils';
+import { UseSignal } from '@jupyterlab/apputils';
 import { checkIcon, tableRowsIcon } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
-import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { CommandIDs } from '../commands';
 import { compareIcon, runsIcon, starIcon } from '../icons';
 import { IRunsModel } from '../tokens';
 import { trans } from '../trans';
-import { moveByArrows, useOneTabStop } from '../ui/arrows';
-import { useNow } from '../ui/hooks';
+import { moveByArrows, useNow, useOneTabStop } from '../ui/hooks';
 import { openAt, rowMenu } from '../ui/menu';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../ui/parts';
+import { SidePanel } from '../ui/widgets';
 import { RunRow } from '../wire';
 import { grouped, matches } from './model';
 import { IRowProps, Row, when } from './row';
@@ -19,25 +18,12 @@ import { IRowProps, Row, when } from './row';
 /**
  * The runs of the store in the side bar.
  */
-export class RunsPanel extends ReactWidget {
+export class RunsPanel extends SidePanel {
   constructor(
     private model: IRunsModel,
     private commands: CommandRegistry
   ) {
-    super();
-    this.id = 'llmops-runs';
-    this.title.icon = runsIcon;
-    this.title.caption = trans.__('Runs');
-    this.addClass('llmops-runs');
-    this.node.tabIndex = -1;
-    this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', this.title.caption);
-  }
-
-  /** The next Tab reaches what is inside. */
-  protected override onActivateRequest(message: Message): void {
-    super.onActivateRequest(message);
-    this.node.focus({ preventScroll: true });
+    super('llmops-runs', runsIcon, trans.__('Runs'));
   }
 
   protected override render(): JSX.Element {

@@ -5,11 +5,11 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 
-import { CATEGORY, CommandIDs } from '../commands';
-import { runsIcon } from '../icons';
+import { CommandIDs } from '../commands';
 import { detail } from '../run/requests';
 import { ILLMOps, IRunsModel } from '../tokens';
 import { trans } from '../trans';
+import { addSidePanel } from '../ui/widgets';
 import { RunsModel } from './model';
 import { RunsPanel } from './panel';
 
@@ -40,16 +40,14 @@ export const runsPanelPlugin: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ) => {
-    const panel = new RunsPanel(model, app.commands);
-    app.shell.add(panel, 'left', { rank: 610 });
-    restorer?.add(panel, panel.id);
-    app.commands.addCommand(CommandIDs.showRuns, {
+    addSidePanel(new RunsPanel(model, app.commands), {
+      app,
+      palette,
+      restorer,
+      rank: 610,
+      command: CommandIDs.showRuns,
       label: trans.__('Show Runs'),
-      caption: trans.__('Open the sidebar that lists training runs'),
-      icon: runsIcon,
-      describedBy: { args: { type: 'object', properties: {} } },
-      execute: () => app.shell.activateById(panel.id)
+      caption: trans.__('Open the sidebar that lists training runs')
     });
-    palette?.addItem({ command: CommandIDs.showRuns, category: CATEGORY });
   }
 };

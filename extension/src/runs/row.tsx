@@ -7,8 +7,7 @@ import { trans } from '../trans';
 import * as fmt from '../ui/format';
 import { Ellipsed, IconButton, Name, Sparkline, StateBadge } from '../ui/parts';
 import { RunRow } from '../wire';
-import { hasEnded, knownFigures } from './model';
-import { keptFrom, nameOf, nameWithId } from './names';
+import { hasEnded, keptFrom, knownFigures, nameOf, nameWithId } from './model';
 
 /** `-2a4c`: ids of one config differ in their last part. */
 const TAIL = 5;

@@ -1,7 +1,6 @@
 import { Notification } from '@jupyterlab/apputils';
 
-import { knownFigures } from '../runs/model';
-import { nameWithId } from '../runs/names';
+import { knownFigures, nameWithId } from '../runs/model';
 import { trans } from '../trans';
 import { RunRow } from '../wire';
 

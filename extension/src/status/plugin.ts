@@ -2,11 +2,13 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { CommandIDs } from '../commands';
-import { IClusterModel, ILLMOps, IRunsModel } from '../tokens';
+import { IClusterModel, ILLMOps, IPreferences, IRunsModel } from '../tokens';
 import { StatusItem } from './bar';
+import { EndNotices } from './endNotices';
 
 /**
  * What is up and in use, in the status bar.
@@ -33,6 +35,39 @@ export const statusPlugin: JupyterFrontEndPlugin<void> = {
       item,
       align: 'left',
       rank: 200
+    });
+  }
+};
+
+/**
+ * Shows a notification when runs end.
+ */
+export const notifyPlugin: JupyterFrontEndPlugin<void> = {
+  id: '@llmops/lab:notify',
+  description: 'Notifies when a training run ends.',
+  autoStart: true,
+  requires: [IRunsModel, IPreferences],
+  activate: (
+    app: JupyterFrontEnd,
+    runs: IRunsModel,
+    preferences: IPreferences
+  ) => {
+    const notices = new EndNotices(
+      Notification.manager,
+      run =>
+        void (run
+          ? app.commands.execute(CommandIDs.openRun, { runId: run.run_id })
+          : app.commands.execute(CommandIDs.showRuns))
+    );
+    runs.ended.connect((_, run) => {
+      const wanted = preferences.notifyOnEnd;
+      const isLeftOut =
+        run.hidden ||
+        wanted === 'never' ||
+        (wanted === 'failed' && run.state !== 'FAILED');
+      if (!isLeftOut) {
+        notices.add(run);
+      }
     });
   }
 };

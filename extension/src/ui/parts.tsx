@@ -1,6 +1,7 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { trans } from '../trans';
 import { Trouble } from '../wire';
 
 /**
@@ -159,6 +160,28 @@ export function TroubleBox(props: {
 }
 
 /**
+ * Where data are missing, or may be old: what went wrong, or that they are being read.
+ */
+export function Loading(props: {
+  isKnown: boolean;
+  trouble: Trouble | null;
+  /** Said while nothing is known. */
+  text: string;
+  /** Shown with a trouble while older data are in sight. */
+  children?: React.ReactNode;
+}): JSX.Element | null {
+  const { isKnown, trouble, text, children } = props;
+  if (trouble) {
+    return (
+      <TroubleBox kind={isKnown ? 'warn' : 'error'} trouble={trouble}>
+        {isKnown && children}
+      </TroubleBox>
+    );
+  }
+  return isKnown ? null : <Busy text={text} />;
+}
+
+/**
  * What is wider than its place: scrolled by the arrow keys too.
  */
 export function Scrolled(props: {
@@ -199,5 +222,44 @@ export function IconButton(props: {
     >
       <props.icon.react tag="span" />
     </button>
+  );
+}
+
+/**
+ * A few lines of a text that may be long, and a button that shows all of it.
+ */
+export function Clamped(props: { text: string }): JSX.Element {
+  const { text } = props;
+  const box = React.useRef<HTMLDivElement>(null);
+  const [isCut, setCut] = React.useState(false);
+  const [isOpen, setOpen] = React.useState(false);
+  React.useEffect(() => {
+    const element = box.current;
+    if (!element || isOpen) {
+      return;
+    }
+    const measure = () =>
+      setCut(element.scrollHeight > element.clientHeight + 1);
+    measure();
+    const resized = new ResizeObserver(measure);
+    resized.observe(element);
+    return () => resized.disconnect();
+  }, [text, isOpen]);
+  return (
+    <>
+      <div ref={box} className={isOpen ? '' : 'llmops-lab-clamped'}>
+        {text}
+      </div>
+      {(isCut || isOpen) && (
+        <button
+          type="button"
+          className="llmops-runs-link"
+          aria-expanded={isOpen}
+          onClick={() => setOpen(!isOpen)}
+        >
+          {isOpen ? trans.__('Show less') : trans.__('Show all')}
+        </button>
+      )}
+    </>
   );
 }

@@ -4,9 +4,8 @@ import { createRoot } from 'react-dom/client';
 import { describe, expect, it, vi } from 'vitest';
 
 import { ClusterInfo, ClusterRow } from '../../wire';
-import { Notes } from '../notes';
+import { deadline, isSoon, Notes } from '../notes';
 import { changes, numbersOf } from '../scaleDialog';
-import { deadline, isSoon } from '../times';
 
 function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
   return {

@@ -2,8 +2,7 @@ import { describe, expect, it, vi } from 'vitest';
 
 import { ConfigCheck, TemplateInfo } from '../../wire';
 import { concerns } from '../newCluster/fields';
-import { Drafts } from '../newCluster/drafts';
-import { IFormRequests, NewClusterModel } from '../newCluster/model';
+import { Drafts, IFormRequests, NewClusterModel } from '../newCluster/model';
 import {
   asField,
   asText,

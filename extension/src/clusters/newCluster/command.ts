@@ -1,13 +1,19 @@
 import { JupyterFrontEnd } from '@jupyterlab/application';
-import { ICommandPalette, MainAreaWidget } from '@jupyterlab/apputils';
+import {
+  ICommandPalette,
+  InputDialog,
+  MainAreaWidget
+} from '@jupyterlab/apputils';
 import { IEditorServices } from '@jupyterlab/codeeditor';
+import { PathExt } from '@jupyterlab/coreutils';
 import { ILauncher } from '@jupyterlab/launcher';
+import { Contents, ServerConnection } from '@jupyterlab/services';
 
-import { CATEGORY, CommandIDs } from '../../commands';
+import { argsOf, CATEGORY, CommandIDs } from '../../commands';
 import { clustersIcon } from '../../icons';
 import { IClusterModel, ILLMOps, IOperations } from '../../tokens';
 import { trans } from '../../trans';
-import { showError } from '../../ui/dialogs';
+import { confirm, showError } from '../../ui/dialogs';
 import { ClusterActions } from '../actions';
 import {
   checkTemplate,
@@ -18,7 +24,6 @@ import {
 } from '../requests';
 import { NewClusterForm } from './form';
 import { NewClusterModel } from './model';
-import { saveTemplate } from './save';
 import { ISchema } from './schema';
 
 interface IOptions {
@@ -45,17 +50,9 @@ export function addNewClusterCommand(options: IOptions): void {
         : trans.__('New Ray Cluster…'),
     caption: trans.__('Start a cluster from a template'),
     icon: clustersIcon,
-    describedBy: {
-      args: {
-        type: 'object',
-        properties: {
-          template: {
-            type: 'string',
-            description: 'Name or path of the template to begin with.'
-          }
-        }
-      }
-    },
+    describedBy: argsOf({
+      template: 'Name or path of the template to begin with.'
+    }),
     execute: args => {
       const template = typeof args.template === 'string' ? args.template : '';
       if (!opened || opened.isDisposed) {
@@ -150,4 +147,72 @@ async function save({ app }: IOptions, model: NewClusterModel): Promise<void> {
   } catch (error) {
     await showError(trans.__('The template was not saved'), error);
   }
+}
+
+const FOLDER = 'cluster_templates';
+
+/**
+ * Asks for a path and writes the template there. Null when the user leaves it.
+ */
+async function saveTemplate(
+  contents: Contents.IManager,
+  options: { text: string; name: string; path: string | null }
+): Promise<string | null> {
+  const result = await InputDialog.getText({
+    title: trans.__('Save as template file'),
+    label: trans.__('Path below the Jupyter root folder'),
+    text: options.path ?? `${FOLDER}/${options.name || 'cluster'}.yaml`,
+    okLabel: trans.__('Save')
+  });
+  const path = result.value?.trim().replace(/^\/+/, '');
+  if (!result.button.accept || !path) {
+    return null;
+  }
+  if ((await exists(contents, path)) && !(await replaces(path))) {
+    return null;
+  }
+  await makeFolder(contents, PathExt.dirname(path));
+  await contents.save(path, {
+    type: 'file',
+    format: 'text',
+    content: options.text
+  });
+  return path;
+}
+
+function replaces(path: string): Promise<boolean> {
+  return confirm({
+    title: trans.__('Replace %1?', path),
+    lines: [trans.__('A file with this name already exists.')],
+    action: trans.__('Replace')
+  });
+}
+
+async function exists(
+  contents: Contents.IManager,
+  path: string
+): Promise<boolean> {
+  try {
+    await contents.get(path, { content: false });
+    return true;
+  } catch (error) {
+    if (
+      error instanceof ServerConnection.ResponseError &&
+      error.response.status === 404
+    ) {
+      return false;
+    }
+    throw error;
+  }
+}
+
+async function makeFolder(
+  contents: Contents.IManager,
+  path: string
+): Promise<void> {
+  if (path === '' || path === '.' || (await exists(contents, path))) {
+    return;
+  }
+  await makeFolder(contents, PathExt.dirname(path));
+  await contents.save(path, { type: 'directory' });
 }

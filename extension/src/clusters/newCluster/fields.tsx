@@ -25,7 +25,7 @@ const ENTRIES = 'NAME=value, one per line';
 const ITEMS = 'one per line';
 const SIZE = '2 GiB';
 
-export interface IFieldsProps {
+interface IFieldsProps {
   schema: ISchema;
   values: Values;
   diagnostics: readonly ConfigDiagnostic[];

@@ -4,12 +4,12 @@ import * as React from 'react';
 
 import { trans } from '../../trans';
 import { Busy, TroubleBox } from '../../ui/parts';
+import { YamlEditor } from '../../ui/yamlEditor';
 import { ClusterRow, ConfigDiagnostic } from '../../wire';
 import { Fields } from './fields';
 import { NewClusterModel } from './model';
-import { YamlEditor } from './yamlEditor';
 
-export interface IFormProps {
+interface IFormProps {
   model: NewClusterModel;
   editors: IEditorServices;
 
@@ -87,7 +87,9 @@ function Form(props: IFormProps): JSX.Element {
             )}
           </div>
           <YamlEditor
+            className="llmops-form-yaml"
             editors={props.editors}
+            wraps
             text={model.text}
             label={trans.__('YAML of the cluster template')}
             change={text => model.setText(text)}

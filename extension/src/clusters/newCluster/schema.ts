@@ -104,7 +104,7 @@ export function entries(value: unknown): number {
   return isSection(value) ? Object.keys(value).length : 0;
 }
 
-export function isSection(value: unknown): value is Values {
+function isSection(value: unknown): value is Values {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 

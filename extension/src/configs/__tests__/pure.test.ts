@@ -3,14 +3,21 @@ import { describe, expect, it } from 'vitest';
 
 import { ILLMOps } from '../../tokens';
 import { ClusterRow, ConfigCompletion, ConfigDiagnostic } from '../../wire';
-import { configOf, overridesOf } from '../cellText';
+import { configOf } from '../cell';
 import { chosen, shownAs } from '../choice';
-import { marks, replacement, resultOf, words } from '../editor';
+import { freeName } from '../configCommands';
+import {
+  markdown,
+  marks,
+  offsetAt,
+  replacement,
+  resultOf,
+  toCharacters,
+  toUnits,
+  words
+} from '../editor';
 import { Kinds, matches, titleOf } from '../kinds';
-import { markdown } from '../markdown';
-import { freeName } from '../newConfig';
-import { offsetAt, toCharacters, toUnits } from '../positions';
-import { overridesOfStart } from '../submitScript';
+import { overridesOf, overridesOfStart } from '../submit';
 
 function diagnostic(some: Partial<ConfigDiagnostic>): ConfigDiagnostic {
   return {

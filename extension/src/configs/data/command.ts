@@ -2,8 +2,10 @@ import { ILayoutRestorer } from '@jupyterlab/application';
 import { WidgetTracker } from '@jupyterlab/apputils';
 
 import { CommandIDs } from '../../commands';
+import { dataIcon } from '../../icons';
 import { ILLMOps } from '../../tokens';
 import { trans } from '../../trans';
+import { openOnce } from '../../ui/widgets';
 import {
   FILE,
   FROM_BROWSER,
@@ -12,10 +14,9 @@ import {
   target,
   textOf
 } from '../configCommands';
-import { dataIcon } from '../icons';
 import * as requests from '../requests';
 import { DataModel } from './model';
-import { DataWidget, dataWidgetId } from './widget';
+import { DataWidget, dataWidgetId } from './view';
 
 interface IServices extends ITargets {
   llmops: ILLMOps;
@@ -41,7 +42,7 @@ export function addDataCommand(services: IServices): void {
       'Show the rows as the model will see them, without starting anything'
     ),
     icon: dataIcon,
-    describedBy: { args: PATH_ARGS },
+    describedBy: PATH_ARGS,
     isEnabled: args => pathOf(args) !== null,
     isVisible: args => !args.from || pathOf(args) !== null,
     execute: args => {
@@ -71,14 +72,13 @@ function open(
   tracker: WidgetTracker<DataWidget>,
   path: string
 ): void {
-  const { app } = services;
-  let widget = tracker.find(({ id }) => id === dataWidgetId(path));
-  if (!widget) {
-    widget = new DataWidget(modelOf(services, path));
-    void tracker.add(widget);
-    app.shell.add(widget, 'main', { type: 'LLM Training Data' });
-  }
-  app.shell.activateById(widget.id);
+  const widget = openOnce(
+    services.app,
+    tracker,
+    dataWidgetId(path),
+    () => new DataWidget(modelOf(services, path)),
+    { type: 'LLM Training Data' }
+  );
   void widget.model.load();
 }
 

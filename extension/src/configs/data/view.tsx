@@ -1,9 +1,12 @@
+import { PathExt } from '@jupyterlab/coreutils';
 import * as React from 'react';
 
+import { dataIcon } from '../../icons';
 import { trans } from '../../trans';
 import { count } from '../../ui/format';
 import { useChanges } from '../../ui/hooks';
 import { Busy, TroubleBox } from '../../ui/parts';
+import { MainView } from '../../ui/widgets';
 import { ConfigData, DataBin, DataRow, DataToken } from '../../wire';
 import { DataModel, Side } from './model';
 
@@ -250,3 +253,23 @@ const Tokens = React.memo(function Tokens(props: {
     </div>
   );
 });
+
+export function dataWidgetId(path: string): string {
+  return `llmops-data-${path}`;
+}
+
+/**
+ * The data of one config in the main area.
+ */
+export class DataWidget extends MainView<DataModel> {
+  constructor(model: DataModel) {
+    const { path } = model;
+    super(model, <DataView model={model} />, {
+      id: dataWidgetId(path),
+      icon: dataIcon,
+      label: trans.__('Data: %1', PathExt.basename(path)),
+      caption: trans.__('The data of %1 as the model will see it', path)
+    });
+    this.toolbar.hide();
+  }
+}

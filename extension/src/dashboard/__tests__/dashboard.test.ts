@@ -2,8 +2,7 @@ import { describe, expect, it } from 'vitest';
 
 import { IClusterModel, IPreferences, IRunsModel } from '../../tokens';
 import { ClusterRow, RunRow } from '../../wire';
-import { inOrder, readPlan } from '../layout';
-import { subjects } from '../layoutCommand';
+import { inOrder, readPlan, subjects } from '../layout';
 import { dashboardAddress, dashboardId, IPage } from '../pages';
 import { jobsOf } from '../toolbar';
 import { DashboardWidget } from '../widget';

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { IChartChoice } from '../../panel/numbers';
 import { IChartSettings } from '../../tokens';
 import { CurveChoice } from '../compare/curves';
-import { useChartChoice } from '../compare/zoom';
+import { useChartChoice } from '../compare/chart';
 
 class Kept implements IChartSettings {
   value: Partial<IChartChoice> = { x: 'step' };

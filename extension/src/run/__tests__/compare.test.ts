@@ -1,9 +1,11 @@
 import uPlot from 'uplot';
 import { describe, expect, it } from 'vitest';
 
+import { RunData } from '../../panel/runData';
 import { PanelState, RunRow } from '../../wire';
 import { chooseRuns, runIdsOf } from '../choose';
 import { attachCode, meant } from '../commands';
+import { isSparse } from '../../panel/plot';
 import {
   COLORS,
   comparedColumns,
@@ -14,13 +16,11 @@ import {
   overlaid,
   overlaidEvals
 } from '../compare/curves';
-import { shortNames, shownNames } from '../compare/names';
 import { axisLabel, groupOf } from '../compare/curvesView';
-import { compareId } from '../compare/widget';
+import { shortNames, shownNames } from '../compare/names';
+import { compareId } from '../compare/view';
 import { usual } from '../configView';
 import { signOf } from '../difference';
-import { RunData } from '../../panel/runData';
-import { isSparse } from '../compare/chart';
 import { COLUMNS, packed } from './fakes';
 
 function rowsOf(values: [number, number][]): RunData {

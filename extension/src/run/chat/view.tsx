@@ -2,10 +2,12 @@ import { Clipboard } from '@jupyterlab/apputils';
 import { copyIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { ILLMOps, IOperations } from '../../tokens';
 import { trans } from '../../trans';
 import { useChanges } from '../../ui/hooks';
 import { Busy, EmptyState, IconButton, TroubleBox } from '../../ui/parts';
-import { ChatMessage, ChatSide, ChatTurn } from '../../wire';
+import { ChatMessage, ChatSide, ChatTurn, RunState } from '../../wire';
+import * as requests from '../requests';
 import { ChatModel } from './model';
 import { PromptBox } from './prompt';
 
@@ -240,4 +242,45 @@ function Copy(props: { text: string }): JSX.Element {
       onClick={() => Clipboard.copyToSystem(props.text)}
     />
   );
+}
+
+const MODELS = ['adapter', 'model', 'merged model'];
+
+/** Whether the run has written a model that can be asked. */
+export function canChat(state: RunState | null): boolean {
+  return (
+    state !== null &&
+    state.row.actions.includes('chat') &&
+    state.panel.outputs.some(({ what }) => MODELS.includes(what))
+  );
+}
+
+/**
+ * The tab of a run's panel; the conversation is read when it is first shown.
+ */
+export function ChatSection(props: {
+  runId: string;
+  llmops: ILLMOps;
+  operations: IOperations;
+}): JSX.Element | null {
+  const { runId, llmops, operations } = props;
+  const [model, setModel] = React.useState<ChatModel | null>(null);
+  React.useEffect(() => {
+    const made = new ChatModel({
+      live: llmops.live,
+      history: () => requests.chatHistory(llmops, runId),
+      ask: async body => {
+        const started = await requests.askChat(llmops, runId, body);
+        const { result } = await operations.finished(started);
+        return String(result.run_id);
+      },
+      stop: async turnId => {
+        await operations.finished(await requests.act(llmops, turnId, 'stop'));
+      }
+    });
+    setModel(made);
+    void made.load();
+    return () => made.dispose();
+  }, [runId]);
+  return model && <ChatView model={model} />;
 }

@@ -1,209 +1,170 @@
 import * as React from 'react';
-import uPlot from 'uplot';
 
-import {
-  IMark,
-  KEYS,
-  PlotData,
-  Zoom,
-  axis,
-  drawMarks,
-  followMouse,
-  legendValue,
-  logRange,
-  pressed,
-  shortNumber,
-  ticksOf,
-  zoomIntoSelection
-} from '../../panel/plot';
-import { valueAt } from '../../panel/numbers';
+import { Range, X_AXES, chartChoice } from '../../panel/numbers';
+import { Chart, IPlan, PlotData, Zoom } from '../../panel/plot';
 import { capital } from '../../panel/tabs';
-import { COLORS } from './curves';
+import { IChartSettings } from '../../tokens';
+import { trans } from '../../trans';
+import { useChanges } from '../../ui/hooks';
+import { CurveChoice } from './curves';
 
-/** Distances of ticks: there is no half step or row. */
-const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap(power =>
-  [1, 2, 5].map(digit => digit * power)
-);
 const HEIGHT_PX = 220;
 
-interface IProps {
-  label: string;
-  xLabel: string;
-  names: readonly string[];
-  data: PlotData;
-  unit: string;
-  syncKey: string;
-  fromZero: boolean;
-  log: boolean;
-  whole: boolean;
-  /** Restarts, and where a curve stops being a number. */
-  marks: readonly IMark[];
-  /** Few values far from each other, as of evaluations. */
-  dots?: boolean;
-  zoom: Zoom;
-  /** Each plot by itself, so that all follow one zoom. */
-  plotted: Set<uPlot>;
-}
-
 /**
- * The curves of several runs over each other.
+ * A chart of the run's panel with the curves of several runs.
  */
-export function Chart(props: IProps): JSX.Element {
+export function CurveChart(props: {
+  title: string;
+  plan: IPlan;
+  zoom: Zoom;
+  /** Each chart by itself, so that all follow one zoom. */
+  charts: Set<Chart>;
+}): JSX.Element {
+  const { title, plan, zoom, charts } = props;
   const host = React.useRef<HTMLDivElement>(null);
-  const plot = React.useRef<uPlot | null>(null);
-  const marks = React.useRef(props.marks);
-  marks.current = props.marks;
-  const [theme, newTheme] = React.useReducer((count: number) => count + 1, 0);
-
+  const chart = React.useRef<Chart | null>(null);
   React.useEffect(() => {
-    const seen = new MutationObserver(() => newTheme());
-    seen.observe(document.body, {
-      attributes: true,
-      attributeFilter: ['data-jp-theme-name']
-    });
-    return () => seen.disconnect();
-  }, []);
-
-  React.useEffect(() => {
-    const box = host.current;
-    if (!box) {
-      return;
-    }
-    const made = new uPlot(optionsOf(box, props, marks), props.data, box);
-    plot.current = made;
-    props.plotted.add(made);
-    followMouse(made, props.zoom);
-    const resized = new ResizeObserver(() => {
-      if (box.clientWidth > 0) {
-        made.setSize({ width: box.clientWidth, height: HEIGHT_PX });
-      }
-    });
-    resized.observe(box);
+    const made = new Chart(zoom, HEIGHT_PX);
+    host.current?.append(made.element);
+    chart.current = made;
+    charts.add(made);
     return () => {
-      plot.current = null;
-      props.plotted.delete(made);
-      resized.disconnect();
-      made.destroy();
+      charts.delete(made);
+      made.dispose();
+      made.element.remove();
     };
-  }, [
-    props.names.join(' '),
-    props.data.length,
-    props.label,
-    props.log,
-    props.whole,
-    theme
-  ]);
-
-  const marked = props.marks.map(({ x }) => x).join();
-  React.useEffect(
-    () => plot.current?.setData(props.data),
-    [props.data, marked]
-  );
-
+  }, [zoom, charts]);
+  React.useEffect(() => chart.current?.show(plan), [plan]);
   return (
     <figure className="llmops-compare-chart">
-      <figcaption>{capital(props.label)}</figcaption>
-      <div
-        ref={host}
-        role="group"
-        tabIndex={0}
-        aria-label={props.label}
-        title={KEYS}
-        data-lm-suppress-shortcuts="true"
-        onKeyDown={event => {
-          if (
-            plot.current &&
-            pressed(event.nativeEvent, plot.current, props.zoom)
-          ) {
-            event.preventDefault();
-            event.stopPropagation();
-          }
-        }}
-      />
+      <figcaption>{capital(title)}</figcaption>
+      <div ref={host} />
     </figure>
   );
 }
 
-function optionsOf(
-  host: HTMLElement,
-  props: IProps,
-  marks: { current: readonly IMark[] }
-): uPlot.Options {
+/**
+ * A user's choices for charts, and a function that changes and keeps them.
+ */
+export function useChartChoice(
+  settings: IChartSettings
+): [CurveChoice, (part: Partial<CurveChoice>) => void] {
+  const [, again] = React.useReducer((count: number) => count + 1, 0);
+  useChanges(settings);
+  const choose = (part: Partial<CurveChoice>) => {
+    // A run's panel may have changed others of them since this was drawn.
+    settings.keep({ ...chartChoice(settings.read()), ...part });
+    again();
+  };
+  return [chartChoice(settings.read()), choose];
+}
+
+/**
+ * The charts of a page and the zoom that they share. Another theme draws them again: a legend
+ * keeps the colours it was made with.
+ */
+export function useCharts(syncKey: string): {
+  zoom: Zoom;
+  charts: Set<Chart>;
+  theme: number;
+} {
+  const [charts] = React.useState(() => new Set<Chart>());
+  const [zoom] = React.useState(
+    () => new Zoom(() => charts.forEach(chart => chart.rescale()), syncKey)
+  );
+  const [theme, newTheme] = React.useReducer((count: number) => count + 1, 0);
+  React.useEffect(() => {
+    const observer = new MutationObserver(() => {
+      charts.forEach(chart => chart.clear());
+      newTheme();
+    });
+    const attributeFilter = ['data-jp-theme-name'];
+    observer.observe(document.body, { attributes: true, attributeFilter });
+    return () => observer.disconnect();
+  }, [charts]);
+  return { zoom, charts, theme };
+}
+
+/** The whole range of an x axis, over all curves of a page. */
+export function boundsOf(xs: readonly PlotData[number][]): Range {
+  const used = xs.filter(x => x.length > 0);
+  if (used.length === 0) {
+    return [0, 1];
+  }
+  const low = Math.min(...used.map(x => x[0] ?? 0));
+  const high = Math.max(...used.map(x => x[x.length - 1] ?? 0));
+  return low === high ? [low - 1, high + 1] : [low, high];
+}
+
+/** What stands on the x axis, in the menu and in the legends. */
+export function axisNames(): Record<string, string> {
   return {
-    width: Math.max(host.clientWidth, 200),
-    height: HEIGHT_PX,
-    cursor: {
-      sync: { key: props.syncKey },
-      drag: { x: true, y: false, setScale: false }
-    },
-    hooks: {
-      setSelect: [plot => zoomIntoSelection(plot, props.zoom)],
-      draw: [plot => drawMarks(plot, marks.current)]
-    },
-    scales: {
-      x: { time: false, range: () => props.zoom.range },
-      y: props.log
-        ? { distr: 3, log: 10, range: logRange }
-        : props.fromZero
-          ? {
-              range: (_, __, high) => [0, high * 1.1 || 1]
-            }
-          : {}
-    },
-    axes: [
-      axis(host, props.whole ? { size: 30, incrs: WHOLE } : { size: 30 }),
-      axis(host, {
-        size: 58,
-        values: ticksOf(tick => shortNumber(tick) + props.unit)
-      })
-    ],
-    series: [
-      {
-        label: props.xLabel,
-        value: (plot, step: number | null) =>
-          shownX(step ?? valueAt(plot.data[0], null), props.whole)
-      },
-      ...seriesNames(props).map(({ label, index, faint }) => ({
-        label,
-        stroke: COLORS[index % COLORS.length],
-        alpha: faint ? 0.3 : 1,
-        width: 1.5,
-        spanGaps: true,
-        points: props.dots
-          ? { show: true, size: 6 }
-          : { show: isSparse, size: 5 },
-        value: legendValue(props.unit)
-      }))
-    ]
+    step: trans.__('step'),
+    tokens: trans.__('tokens'),
+    time: trans.__('hours since the first step'),
+    epoch: trans.__('epoch')
   };
 }
 
-/** True if so few points are known that no line would be seen of them. */
-export function isSparse(plot: Pick<uPlot, 'data'>, series: number): boolean {
-  const values = plot.data[series];
-  let known = 0;
-  for (let index = 0; index < values.length && known <= 2; index++) {
-    known += values[index] === null ? 0 : 1;
-  }
-  return known <= 2;
-}
-
-/** Name the lines; the raw line stays visible behind a smoothed one. */
-function seriesNames({ names, data }: IProps) {
-  const isSmoothed = data.length > names.length + 1;
-  const raw = names.map((label, index) => ({
-    label,
-    index,
-    faint: isSmoothed
-  }));
-  const curves = names.map((label, index) => ({
-    label: `${label}, smoothed`,
-    index,
-    faint: false
-  }));
-  return isSmoothed ? [...raw, ...curves] : raw;
-}
-
-function shownX(value: number | null, whole: boolean): string {
-  return value !== null && whole ? String(value) : shortNumber(value);
+/**
+ * What all charts of the page do: the same choices as in a run's panel, kept with them.
+ */
+export function ChartTools(props: {
+  choice: CurveChoice;
+  known: ReadonlySet<string>;
+  choose: (part: Partial<CurveChoice>) => void;
+  showAll: () => void;
+}): JSX.Element {
+  const { choice, known, choose } = props;
+  const names = axisNames();
+  return (
+    <div
+      className="llmops-compare-tools"
+      role="group"
+      aria-label={trans.__('Chart settings')}
+    >
+      <label>
+        {trans.__('x axis')}{' '}
+        <select
+          value={choice.x}
+          onChange={event => choose({ x: event.target.value })}
+        >
+          {X_AXES.map(({ key }) => (
+            <option key={key} value={key} disabled={!known.has(key)}>
+              {known.has(key)
+                ? names[key]
+                : trans.__('%1 (not known)', names[key])}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label
+        title={trans.__(
+          'Exponential moving average, as in TensorBoard and W&B'
+        )}
+      >
+        {trans.__('smoothing')}{' '}
+        <input
+          type="range"
+          min={0}
+          max={0.99}
+          step={0.01}
+          value={choice.smoothing}
+          onChange={event => choose({ smoothing: Number(event.target.value) })}
+        />{' '}
+        {choice.smoothing ? choice.smoothing.toFixed(2) : trans.__('off')}
+      </label>
+      <label>
+        <input
+          type="checkbox"
+          checked={choice.log}
+          onChange={event => choose({ log: event.target.checked })}
+        />{' '}
+        {trans.__('log scale')}
+      </label>
+      <button type="button" onClick={props.showAll}>
+        {trans.__('Show all')}
+      </button>
+    </div>
+  );
 }

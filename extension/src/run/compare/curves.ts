@@ -61,7 +61,7 @@ export interface IDrawnRun {
 }
 
 /** A metric of the evaluations; its name is empty for the loss. */
-export interface IEvalMetric {
+interface IEvalMetric {
   name: string;
   label: string;
 }

@@ -1,13 +1,21 @@
 import * as React from 'react';
 
 import { X_AXES } from '../../panel/numbers';
-import { PlotData } from '../../panel/plot';
+import { ILine, IPlan } from '../../panel/plot';
 import { IChartSettings } from '../../tokens';
 import { trans } from '../../trans';
 import { EmptyState } from '../../ui/parts';
 import { RunColumn } from '../../wire';
-import { Chart } from './chart';
 import {
+  ChartTools,
+  CurveChart,
+  axisNames,
+  boundsOf,
+  useChartChoice,
+  useCharts
+} from './chart';
+import {
+  COLORS,
   CurveChoice,
   IDrawnRun,
   IRunMark,
@@ -21,11 +29,9 @@ import {
 } from './curves';
 import { CompareModel } from './model';
 import { shortNames, shownNames } from './names';
-import { ChartTools, axisNames } from './tools';
-import { useChartChoice, useZoom } from './zoom';
 
 /** What a curve shows: what the model becomes, or how fast and with how much memory. */
-export type CurveGroup = 'result' | 'speed';
+type CurveGroup = 'result' | 'speed';
 
 const SPEEDS = new Set<RunColumn['unit']>([
   'per_second',
@@ -55,39 +61,75 @@ function drawnRuns(model: CompareModel): IDrawnRun[] {
 interface IPlotted {
   key: string;
   label: string;
-  data: PlotData;
-  unit: string;
-  fromZero: boolean;
-  dots: boolean;
+  plan: IPlan;
 }
 
 /** A plot a column, then one a metric of the evaluations: of one group, or of all. */
 function plotsOf(
   runs: readonly IDrawnRun[],
+  names: readonly string[],
   choice: CurveChoice,
+  xLabel: string,
   group: CurveGroup | undefined
 ): IPlotted[] {
   const rows = runs.map(run => run.rows);
+  const plotted = (
+    key: string,
+    label: string,
+    plan: Pick<IPlan, 'data' | 'unit' | 'fromZero'>
+  ): IPlotted => ({
+    key,
+    label,
+    plan: {
+      ...plan,
+      label,
+      lines: linesOf(names, plan.data.length, key.startsWith('eval:')),
+      x: { key: choice.x, label: xLabel, values: [] },
+      log: choice.log,
+      note: '',
+      text: ''
+    }
+  });
   const columns = comparedColumns(rows)
     .filter(column => !group || groupOf(column) === group)
     .map(({ name, label, unit }) => {
       const { scale, suffix } = drawnAs(unit);
       const data = overlaid(rows, name, scale, choice);
       const fromZero = unit !== 'loss';
-      return { key: name, label, unit: suffix, data, fromZero, dots: false };
+      return plotted(name, label, { data, unit: suffix, fromZero });
     });
   const evals = group === 'speed' ? [] : comparedEvals(runs);
   return [
     ...columns,
-    ...evals.map(({ name, label }) => ({
-      key: `eval:${name}`,
-      label: `eval ${label}`,
-      unit: '',
-      data: overlaidEvals(runs, name, choice),
-      fromZero: false,
-      dots: true
-    }))
+    ...evals.map(({ name, label }) =>
+      plotted(`eval:${name}`, `eval ${label}`, {
+        data: overlaidEvals(runs, name, choice),
+        unit: '',
+        fromZero: false
+      })
+    )
   ];
+}
+
+/** A line a run; the raw ones stay visible behind the smoothed ones. */
+function linesOf(
+  names: readonly string[],
+  numColumns: number,
+  dots: boolean
+): ILine[] {
+  const isSmoothed = numColumns > names.length + 1;
+  const raw = names.map((label, run) => ({
+    label,
+    color: COLORS[run % COLORS.length],
+    faint: isSmoothed,
+    dots
+  }));
+  const curves = raw.map(line => ({
+    ...line,
+    label: `${line.label}, smoothed`,
+    faint: false
+  }));
+  return isSmoothed ? [...raw, ...curves] : raw;
 }
 
 /** One chart a column or metric that at least one of the runs has; of one group, or of all. */
@@ -96,8 +138,8 @@ export function Curves(props: {
   charts: IChartSettings;
   group?: CurveGroup;
 }): JSX.Element {
-  const { model, charts, group } = props;
-  const [choice, choose] = useChartChoice(charts);
+  const { model, group } = props;
+  const [choice, choose] = useChartChoice(props.charts);
   const runs = drawnRuns(model);
   const rows = runs.map(run => run.rows);
   const names = legendNames(model);
@@ -110,12 +152,28 @@ export function Curves(props: {
   const key = runs
     .map(({ rows, panel }) => `${rows.count}:${panel?.eval_rows.rows.length}`)
     .join();
-  const shown = React.useMemo(
-    () => plotsOf(runs, drawn, group),
-    [key, model.comparison, group, drawn.x, drawn.smoothing, drawn.log]
-  );
+  const own = rows.find(({ columns }) => columns[0])?.columns[0].label;
+  const xLabel = axisLabel(drawn.x, own);
+  const { zoom, charts, theme } = useCharts(`llmops-${model.runIds.join()}`);
   const marks = comparedMarks(runs, drawn.x);
-  const { zoom, plotted } = useZoom(shown.map(({ data }) => data[0]));
+  const marked = marks.map(({ x }) => x).join();
+  const shown = React.useMemo(
+    () => plotsOf(runs, names, drawn, xLabel, group),
+    [
+      key,
+      names.join('\n'),
+      model.comparison,
+      group,
+      drawn.x,
+      drawn.smoothing,
+      drawn.log,
+      xLabel,
+      marked,
+      theme
+    ]
+  );
+  zoom.bounds = boundsOf(shown.map(({ plan }) => plan.data[0]));
+  zoom.marks = marks;
   if (shown.length === 0) {
     return (
       <EmptyState title={trans.__('No data yet')}>
@@ -123,7 +181,6 @@ export function Curves(props: {
       </EmptyState>
     );
   }
-  const own = rows.find(({ columns }) => columns[0])?.columns[0].label;
   return (
     <>
       <ChartTools
@@ -136,18 +193,13 @@ export function Curves(props: {
         showAll={() => zoom.show(null)}
       />
       <div className="llmops-compare-charts">
-        {shown.map(({ key, ...plot }) => (
-          <Chart
+        {shown.map(({ key, label, plan }) => (
+          <CurveChart
             key={key}
-            {...plot}
-            xLabel={axisLabel(drawn.x, own)}
-            names={names}
-            syncKey={`llmops-${model.runIds.join()}`}
-            log={drawn.log}
-            whole={drawn.x === 'step'}
-            marks={marks}
+            title={label}
+            plan={plan}
             zoom={zoom}
-            plotted={plotted}
+            charts={charts}
           />
         ))}
       </div>

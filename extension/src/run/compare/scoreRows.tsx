@@ -224,7 +224,7 @@ function Pager(props: IProps & { page: ScoredRows }): JSX.Element {
   );
 }
 
-export function outputText(text: string | null, error: string): string {
+function outputText(text: string | null, error: string): string {
   return error ? `error: ${error}` : (text ?? DASH);
 }
 

@@ -12,7 +12,7 @@ const FIRST: readonly RowsKind[] = ['flipped', 'worse', 'better', 'changed'];
 export const PAGE_ROWS = 20;
 
 /** Which rows are shown. */
-export interface IRowsChoice {
+interface IRowsChoice {
   kind: RowsKind;
   /** By which better and worse are counted; null for the usual one. */
   metric: string | null;

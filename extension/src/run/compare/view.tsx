@@ -1,18 +1,20 @@
+import { refreshIcon, ToolbarButton } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+import { compareIcon } from '../../icons';
+import { IChartSettings } from '../../tokens';
 import { trans } from '../../trans';
-import { Busy, Name, StateBadge, TroubleBox } from '../../ui/parts';
 import { useChanges } from '../../ui/hooks';
+import { Loading, Name, StateBadge } from '../../ui/parts';
+import { MainView } from '../../ui/widgets';
 import { Comparison, RunRow } from '../../wire';
 import { Difference } from '../difference';
-import { IChartSettings } from '../../tokens';
 import { COLORS } from './curves';
 import { Curves, drawnGroups } from './curvesView';
-import { Figures, Group } from './figures';
 import { Matrix } from './matrix';
 import { CompareModel } from './model';
 import { shownNames } from './names';
-import { SamplesSection } from './samples';
+import { Figures, Group, SamplesSection } from './tables';
 import { ScoresSection } from './scores';
 
 interface IProps {
@@ -25,7 +27,7 @@ interface IProps {
  * Of two runs what differs, then what came of it. Of more one matrix says both and curves come
  * next, as they would else be far below; code is behind them. Speed and start-up are folded.
  */
-export function CompareView(props: IProps): JSX.Element {
+function CompareView(props: IProps): JSX.Element {
   const { model } = props;
   useChanges(model);
   const { comparison, trouble } = model;
@@ -34,10 +36,11 @@ export function CompareView(props: IProps): JSX.Element {
   const curves = <Curves {...props} group={hasResults ? 'result' : 'speed'} />;
   return (
     <div className="llmops-compare">
-      {trouble && (
-        <TroubleBox kind={comparison ? 'warn' : 'error'} trouble={trouble} />
-      )}
-      {!comparison && !trouble && <Busy text={trans.__('Comparing…')} />}
+      <Loading
+        isKnown={comparison !== null}
+        trouble={trouble}
+        text={trans.__('Comparing…')}
+      />
       {model.runIds.length > 2 ? (
         <>
           {comparison && (
@@ -156,4 +159,40 @@ function Heads(props: IProps & { rows: readonly RunRow[] }): JSX.Element {
       ))}
     </ul>
   );
+}
+
+/** One tab for the same runs, in whatever order they were chosen. */
+export function compareId(runIds: readonly string[]): string {
+  return `llmops-compare-${[...runIds].sort().join('-')}`;
+}
+
+/**
+ * Several runs side by side, in the main area.
+ */
+export class CompareWidget extends MainView<CompareModel> {
+  constructor(
+    model: CompareModel,
+    charts: IChartSettings,
+    open: (runId: string) => void
+  ) {
+    super(model, <CompareView {...{ model, charts, open }} />, {
+      id: compareId(model.runIds),
+      icon: compareIcon,
+      label: trans.__('Compare %1 Runs', model.runIds.length),
+      caption: model.runIds.join('\n')
+    });
+    this.addClass('llmops-compare-widget');
+    this.toolbar.addItem(
+      'refresh',
+      new ToolbarButton({
+        icon: refreshIcon,
+        tooltip: trans.__('Reload figures and differences'),
+        onClick: () => void model.refresh()
+      })
+    );
+  }
+
+  get runIds(): readonly string[] {
+    return this.model.runIds;
+  }
 }

@@ -5,7 +5,7 @@ import { ApiError } from '../../api';
 import { RunTableAnswer, RunTableQuery } from '../../wire';
 import { tagsOf } from '../actions';
 import { colourOf, toneColour } from '../colours';
-import { shortHeads } from '../heads';
+import { shortHeads } from '../head';
 import { RunTableModel } from '../model';
 import { pathOf } from '../rays';
 import { EMPTY, nextSort, sortOf, stateOf } from '../state';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { keptFrom, nameOf, nameWithId } from '../names';
+import { keptFrom, nameOf, nameWithId } from '../model';
 
 const RUN = {
   run_id: 'lora-261123-aaaa',

@@ -1,9 +1,9 @@
 import * as React from 'react';
-import { createRoot } from 'react-dom/client';
 import { act } from 'react';
+import { createRoot } from 'react-dom/client';
 import { afterEach, expect, it } from 'vitest';
 
-import { moveByArrows, useOneTabStop } from '../arrows';
+import { moveByArrows, useOneTabStop } from '../hooks';
 
 afterEach(() => document.body.replaceChildren());
 

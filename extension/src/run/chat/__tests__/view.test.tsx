@@ -6,8 +6,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { ChatTurn, RunState } from '../../../wire';
 import { FakeLive } from '../../__tests__/fakes';
 import { ChatModel } from '../model';
-import { canChat } from '../tab';
-import { ChatView, facts } from '../view';
+import { canChat, ChatView, facts } from '../view';
+
 const SIDE = {
   model: 'hub/tiny',
   messages: [{ role: 'user', content: 'hi' }],

@@ -1,4 +1,6 @@
+import { Extension } from '@codemirror/state';
 import { CodeEditor, IEditorServices } from '@jupyterlab/codeeditor';
+import { CodeMirrorEditor } from '@jupyterlab/codemirror';
 import * as React from 'react';
 
 /**
@@ -8,6 +10,9 @@ export function YamlEditor(props: {
   editors: IEditorServices;
   text: string;
   label: string;
+  className: string;
+  wraps?: boolean;
+  extension?: Extension;
   change: (text: string) => void;
 }): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
@@ -25,9 +30,12 @@ export function YamlEditor(props: {
     const made = props.editors.factoryService.newDocumentEditor({
       host: host.current,
       model,
-      config: { lineNumbers: true, lineWrap: true }
+      config: { lineNumbers: true, lineWrap: props.wraps ?? false }
     });
     made.host.setAttribute('aria-label', props.label);
+    if (props.extension && made instanceof CodeMirrorEditor) {
+      made.injectExtension(props.extension);
+    }
     editor.current = made;
     const report = () => change.current(model.sharedModel.getSource());
     model.sharedModel.changed.connect(report);
@@ -64,6 +72,12 @@ export function YamlEditor(props: {
   };
 
   return (
-    <div ref={host} className="llmops-form-yaml" onKeyDownCapture={undo} />
+    <div
+      ref={host}
+      className={props.className}
+      onKeyDownCapture={undo}
+      // Return is a new line here, not the button of a dialog.
+      onKeyDown={event => event.key === 'Enter' && event.stopPropagation()}
+    />
   );
 }

@@ -1,5 +1,9 @@
+import { Clipboard, Notification } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 import { MimeData } from '@lumino/coreutils';
 import { Drag } from '@lumino/dragdrop';
+
+import { trans } from '../trans';
 
 /** What notebooks take cells as. */
 const CELLS = 'application/vnd.jupyter.cells';
@@ -34,7 +38,7 @@ export function dragCode(
   document.addEventListener('mouseup', end, true);
 }
 
-export function codeData(code: string): MimeData {
+function codeData(code: string): MimeData {
   const data = new MimeData();
   data.setData(CELLS, [
     {
@@ -73,4 +77,21 @@ function picture(label: string): HTMLElement {
   node.className = 'llmops-clusters-dragged';
   node.textContent = label;
   return node;
+}
+
+/** Below the active cell of the notebook that was used last; else on the clipboard. */
+export function insertCode(
+  code: string,
+  notebooks: INotebookTracker | null
+): void {
+  const notebook = notebooks?.currentWidget?.content;
+  if (notebook?.model && !notebook.model.readOnly) {
+    NotebookActions.insertBelow(notebook);
+    notebook.activeCell?.model.sharedModel.setSource(code);
+    return;
+  }
+  Clipboard.copyToSystem(code);
+  Notification.info(trans.__('No notebook is open: the code was copied.'), {
+    autoClose: 4000
+  });
 }
