@@ -11,7 +11,7 @@ from typing import Any
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.jobs.client import Job
 from llmops_kernel.jobs.engines import EndedEngines
 from llmops_kernel.jobs.submit import Submission

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.services.data import preview as service
 from llmops_kernel.views.data_preview.facts import facts

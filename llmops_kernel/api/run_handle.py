@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmops_kernel.api.environment import ProgressLine, default_progress, in_notebook
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import RunFailedError
 from llmops_kernel.kinds.files import file_kind
 from llmops_kernel.kinds.registry import kind_named

@@ -98,7 +98,7 @@ def check(
     valid, else 1; warnings do not change it.
     """
     from llmops_kernel.cli.config_check import check_all, report
-    from llmops_kernel.config.reading.overrides import is_override
+    from llmops_kernel.config.reading.shape import is_override
 
     overrides = [argument for argument in files if is_override(argument)]
     paths = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -23,6 +23,10 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
+Path = tuple[str, ...]
+"""Keys from the top: `("optimizer", "learning_rate")`."""
+OVERRIDE: Final = "override "
+"""Begins the name of the file of what an override says."""
 _SHOWN_CHARACTERS = 60
 MOST_SUGGESTED, MOST_UNKNOWN = 20, 100
 """Unknown names with a suggestion, which takes milliseconds, and unknown names that are listed: a
@@ -82,6 +86,76 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) and value.strip() else repr(value)
 
 
+# --- Where it was written ---
+
+
+@dataclass(frozen=True)
+class Origin:
+    file: str | None = None
+    """The file, or the override, as the user gave it."""
+    line: int | None = None
+    text: str | None = None
+    """A plain scalar as it was written, without quotes."""
+
+    @property
+    def is_override(self) -> bool:
+        return (self.file or "").startswith(OVERRIDE)
+
+
+@dataclass
+class Origins:
+    """File, line and text by path; a path that was not written has its parent's line."""
+
+    file: str | None = None
+    _known: dict[Path, Origin] = field(default_factory=dict)
+
+    def put(self, path: Path, origin: Origin) -> None:
+        """Set an origin; it replaces those of the path and all below it."""
+        for known in [known for known in self._known if known[: len(path)] == path]:
+            del self._known[known]
+        self._known[path] = origin
+
+    def add(self, path: Path, origin: Origin) -> None:
+        """Like `put`, for a path that is known to be new."""
+        self._known[path] = origin
+
+    def copy(self, path: Path, other: Path) -> None:
+        """Set the origin of `other` to that of `path`, unless it has one."""
+        if path in self._known:
+            self._known.setdefault(other, self._known[path])
+
+    def of(self, path: Path) -> Origin:
+        """Return the origin of the path, else of its nearest parent (without the parent's text)."""
+        if path in self._known:
+            return self._known[path]
+        for depth in range(len(path) - 1, 0, -1):
+            if path[:depth] in self._known:
+                parent = self._known[path[:depth]]
+                return Origin(parent.file, parent.line)
+        return Origin(self.file)
+
+    def text(self, path: Path) -> str | None:
+        """Return the scalar as written at exactly this path."""
+        origin = self._known.get(path)
+        return origin.text if origin else None
+
+    def problem(self, path: Path, message: str, *, value: Any = ABSENT, hint: str = "") -> Problem:
+        """Return a problem with the file and line where `path` was written."""
+        origin = self.of(path)
+        return Problem(
+            path=".".join(path),
+            message=message,
+            value=value,
+            suggestion=hint,
+            file=origin.file,
+            line=origin.line,
+            text=None if value is None else origin.text,
+        )
+
+
+# --- Suggestions ---
+
+
 def closest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the candidate that was most likely meant, ignoring letter case and `-`."""
     known = {candidate.lower().replace("-", "_"): candidate for candidate in candidates}
@@ -116,6 +190,9 @@ def listed(names: Iterable[str], *, limit: int = 8) -> str:
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(every[:limit]) + more
+
+
+# --- Errors with all problems ---
 
 
 def config_error(problems: Sequence[Problem], *, remedy: str = "") -> ConfigError:

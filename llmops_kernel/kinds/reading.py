@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.section import RunConfig
+from llmops_kernel.config.reading.check import resolved, upgraded
 from llmops_kernel.config.reading.document import Document, document_of, parse_yaml, read_yaml
-from llmops_kernel.config.reading.load import resolved, upgraded
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.files import file_kind, run_kind_of, run_kind_of_config
 from llmops_kernel.kinds.kind import RunKind, load_attribute
 from llmops_kernel.kinds.registry import USUAL, kind_named

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.document import parse_yaml
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import combined
 from llmops_kernel.magics.failure import MagicError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.problems import config_error
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import files
 from llmops_kernel.kinds.reading import ConfigLike, kind_of, load

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.jobs.outputs.loss import about_outputs
 from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.kinds import reading

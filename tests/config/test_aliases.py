@@ -8,9 +8,9 @@ import pytest
 
 from llmops_kernel.config.assist import diagnose, examine, hover
 from llmops_kernel.config.assist.file_kinds import TRAIN
+from llmops_kernel.config.models.fields import spec_of
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ACCEPTED, ALIASES, OWNED
-from llmops_kernel.config.reading.check import leaves
 from llmops_kernel.config.reading.load import (
     flatten,
     training_config_from_dict,
@@ -105,7 +105,7 @@ def test_a_name_that_may_say_something_else_is_explained(written: dict[str, Any]
 
 
 def test_every_accepted_name_leads_to_a_field_and_is_explained_alike() -> None:
-    fields = {".".join(path) for path in leaves(TrainingConfig)}
+    fields = {".".join(path) for path in spec_of(TrainingConfig).leaves}
     assert {alias.field for alias in ACCEPTED.values()} <= fields
     for name in ACCEPTED.keys() & ALIASES.keys():
         assert ALIASES[name] == ACCEPTED[name].field

@@ -9,14 +9,12 @@ import pytest
 
 from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import cluster_template, training_template
-from llmops_kernel.config.models.choice import fields_of
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.config.models.describe import compact, expected, section_of
+from llmops_kernel.config.models.fields import compact, spec_of
 from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
-from llmops_kernel.config.reading.check import leaves
 from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.config.reading.load import flatten, load_training_config
 from llmops_kernel.config.reading.templates import load_cluster_template
@@ -26,23 +24,22 @@ ROOT = Path(__file__).parents[2]
 MODELS = (TrainingConfig, ClusterTemplate)
 
 
-def fields(model):
-    for name, field in fields_of(model).items():
-        section = section_of(field.annotation)
-        if section is None:
-            yield f"{model.__name__}.{name}", field
+def fields(section):
+    for name, field in section.fields.items():
+        if field.section is None:
+            yield f"{section.model.__name__}.{name}", field
         else:
-            yield from fields(section)
+            yield from fields(field.section)
 
 
-FIELDS = [pair for model in MODELS for pair in fields(model)]
+FIELDS = [pair for model in MODELS for pair in fields(spec_of(model))]
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS, ids=[name for name, _ in FIELDS])
 def test_every_field_is_described_in_words(name, field):
-    assert field.description, f"{name} has no description"
-    assert field.description.endswith("."), f"{name}: write a sentence"
-    assert expected(field) != "a value", f"{name}: describe.py has no words for its type"
+    assert field.about, f"{name} has no description"
+    assert field.about.endswith("."), f"{name}: write a sentence"
+    assert field.expected != "a value", f"{name}: fields.py has no words for its type"
 
 
 def test_the_template_names_every_field_and_loads_as_the_defaults(tmp_path):
@@ -50,11 +47,11 @@ def test_the_template_names_every_field_and_loads_as_the_defaults(tmp_path):
     text = training_template()
     path.write_text(text)
     config = load_training_config(path)
-    written = {leaf for leaf in leaves(TrainingConfig) if f"{leaf[-1]}: " in text}
+    written = {leaf for leaf in spec_of(TrainingConfig).leaves if f"{leaf[-1]}: " in text}
     elsewhere = {"deepspeed", "fsdp", "nvme_path", *QloraMethod.model_fields}
     elsewhere -= set(LoraMethod.model_fields)
     # Fields of other methods and strategies than the chosen ones.
-    assert written == {leaf for leaf in leaves(TrainingConfig) if leaf[-1] not in elsewhere}
+    assert written == {leaf for leaf in spec_of(TrainingConfig).leaves if leaf[-1] not in elsewhere}
     assert config == TrainingConfig(model="SmolLM2-135M-Instruct", data="data/train.jsonl")
     assert flatten(parse_value(text)) == flatten(config)
     assert max(map(len, text.splitlines())) <= 100
@@ -104,8 +101,8 @@ def test_the_schema_takes_what_the_loader_takes():
 
 
 def test_aliases_lead_to_fields():
-    paths = {".".join(leaf) for leaf in leaves(TrainingConfig)}
-    endings = {leaf[-1] for leaf in leaves(TrainingConfig)}
+    paths = {".".join(leaf) for leaf in spec_of(TrainingConfig).leaves}
+    endings = {leaf[-1] for leaf in spec_of(TrainingConfig).leaves}
     assert [name for name, path in ALIASES.items() if path not in paths | endings] == []
 
 

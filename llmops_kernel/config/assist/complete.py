@@ -29,7 +29,7 @@ from llmops_kernel.config.names import (
     VALUE_ALIASES,
     Alias,
 )
-from llmops_kernel.config.reading.document import Path
+from llmops_kernel.config.problems import Path
 
 _ARGUMENT = "Argument of Transformers' `TrainingArguments`."
 _MOST_FILES = 200

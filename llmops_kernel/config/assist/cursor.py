@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from llmops_kernel.config.reading.document import Path
+from llmops_kernel.config.problems import Path
 
 ITEM = "-"
 """Stands for any item of a list in a path."""

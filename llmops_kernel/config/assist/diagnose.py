@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -12,14 +12,11 @@ import yaml
 
 from llmops_kernel.config.assist.cursor import MOST_CHARACTERS
 from llmops_kernel.config.assist.file_kinds import Kind
-from llmops_kernel.config.models.choice import fields_of
-from llmops_kernel.config.models.describe import section_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.problems import Problem, unique
-from llmops_kernel.config.reading.aliases import with_own_names
-from llmops_kernel.config.reading.check import check, expand
+from llmops_kernel.config.reading.check import check
 from llmops_kernel.config.reading.document import Document, Place, parsed
-from llmops_kernel.config.reading.overrides import apply_overrides
+from llmops_kernel.config.reading.shape import Shaper
 from llmops_kernel.config.reading.templates import default_name, without_unknown_provider
 
 Severity = Literal["error", "warning"]
@@ -103,35 +100,19 @@ def examine(
     document = parsed(text, file=name)
     if not document.is_readable:
         return Examined(None, None, document.problems, document)
-    written = document.data
+    model = kind.model_of(document.data)
+    written = Shaper(model, document.data, origins=document.origins)
+    written.use_own_names()
     if kind.models:
         document = without_unknown_provider(document)
-    data, model = document.data, kind.model_of(document.data)
-    written, _ = with_own_names(model, written, origins=document.origins)
     if kind.named_by_file and path:
-        data = {"name": default_name(path), **data}
-    data, refused = apply_overrides(model, data, overrides, origins=document.origins)
-    checked = check(model, data, origins=document.origins)
-    problems = list(unique([*document.problems, *refused, *checked.problems]))
-    config = None if problems else checked.config
-    values = _expanded(model, written)
+        document = replace(document, data={"name": default_name(path), **document.data})
+    checked = check(model, document, overrides)
+    problems = list(unique(checked.problems))
     if with_files and folder is not None and checked.usable is not None:
         wrong = [problem.path for problem in problems]
         problems += kind.check_files(checked.usable, folder, wrong=wrong)
-    return Examined(config, values, problems, document)
-
-
-def _expanded(section: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with each section that is written as a plain value as a mapping."""
-    fields = fields_of(section)
-    expanded: dict[str, Any] = {}
-    for key, value in values.items():
-        field = fields.get(str(key))
-        inner = None if field is None else section_of(field.annotation)
-        below = value if inner is None else expand(inner, value)
-        is_mapping = inner is not None and isinstance(below, dict)
-        expanded[str(key)] = _expanded(inner, below) if inner and is_mapping else value
-    return expanded
+    return Examined(checked.config, written.values, problems, document)
 
 
 def diagnose(

@@ -16,15 +16,14 @@ from llmops_kernel.config.assist.template import (
     training_template,
 )
 from llmops_kernel.config.counted import counted
-from llmops_kernel.config.models.choice import Choice
 from llmops_kernel.config.models.cluster import TEMPLATES, ClusterTemplate
-from llmops_kernel.config.models.describe import compact, section_of
+from llmops_kernel.config.models.fields import compact, spec_of
 from llmops_kernel.config.models.section import Config, Section
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import Alias
 from llmops_kernel.config.problems import Problem
+from llmops_kernel.config.reading.check import FileCheck
 from llmops_kernel.config.reading.files import check_files
-from llmops_kernel.config.reading.load import REMEDY, FileCheck
 from llmops_kernel.config.reading.templates import FOLDER, NOT_TEMPLATES
 
 
@@ -130,8 +129,8 @@ def chosen_in_text(model: type[Section], text: str) -> dict[str, Any]:
     """Return `{"provider": "kuberay"}`, `{"method": {"type": "full"}}`: only what is written."""
     if len(text) > MOST_CHARACTERS:
         return {}
-    sections = {name: section_of(field.annotation) for name, field in model.model_fields.items()}
-    short = {n: s.shorthand for n, s in sections.items() if s is not None and issubclass(s, Choice)}
+    sections = {name: field.section for name, field in spec_of(model).fields.items()}
+    short = {n: s.shorthand for n, s in sections.items() if s is not None and s.variants}
     chosen: dict[str, Any] = {}
     for entry in Outline(text).entries:
         value = unquoted(text[entry.value_start : entry.value_end])
@@ -159,8 +158,9 @@ def form_schema(kind: Kind, *, provider: str | None = None) -> Schema:
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
     """Write the name, required fields and what differs from the defaults, without a check."""
     model = kind.model_of(data)
-    values = pruned(model, data)
-    named = model.model_fields.get("name")
+    spec = spec_of(model)
+    values = pruned(spec, data)
+    named = spec.fields.get("name")
     if model is not kind.model:
         values = {"provider": data["provider"], **values}
     if "name" not in values and named is not None:
@@ -179,7 +179,7 @@ TRAIN = Kind(
     effect=training_effect,
     facts=training_facts,
     check_files=check_files,
-    remedy=REMEDY,
+    remedy="`llmops init` writes a config with every field explained",
     files={
         "data.train": _ROWS,
         "data.train.-.path": _ROWS,

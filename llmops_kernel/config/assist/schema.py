@@ -10,21 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
-from pydantic.fields import FieldInfo
 
 from llmops_kernel.config.assist.cursor import ITEM
-from llmops_kernel.config.models.choice import Choice, chosen_in, fields_of
-from llmops_kernel.config.models.describe import (
-    choices,
+from llmops_kernel.config.models.fields import (
+    FieldSpec,
+    SectionSpec,
     compact,
-    expected,
-    item_section,
-    members,
-    pattern_of,
-    section_of,
+    spec_of,
 )
-from llmops_kernel.config.models.section import Section, about
-from llmops_kernel.config.reading.document import Path
+from llmops_kernel.config.models.section import Section
+from llmops_kernel.config.problems import Path
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -45,64 +40,55 @@ def described(model: type[Section], values: Mapping[str, Any] | None = None) -> 
     that may be written as a plain value names its field, `shorthand`. Without `values` the fields
     of all variants are there.
     """
-    return _section(model, values)
+    return _section(spec_of(model), values)
 
 
-def _section(section: type[Section], values: Any = None, chosen: Any = None) -> Schema:
-    fields = fields_of(section, chosen)
-    required = [name for name, field in fields.items() if field.is_required()]
+def _section(spec: SectionSpec, values: Any = None, chosen: Any = None) -> Schema:
+    fields = (spec if chosen is None else spec.chosen(chosen)).fields
+    required = [name for name, field in fields.items() if field.is_required]
     inside = values if isinstance(values, Mapping) else {}
     is_any = values is None
     properties = {
         name: _field(name, field, None if is_any else inside.get(name, {}))
         for name, field in fields.items()
     }
-    if issubclass(section, Choice):
-        _limit_to_variants(section, properties)
+    for name, owners in spec.owners.items():
+        if name in properties and len(owners) < len(spec.variants):
+            # The values of the choosing field with which the field exists.
+            properties[name]["when"] = {spec.shorthand: owners}
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    if section.shorthand is not None:
-        schema["shorthand"] = section.shorthand
+    if spec.shorthand is not None:
+        schema["shorthand"] = spec.shorthand
     return {**schema, "required": required} if required else schema
 
 
-def _limit_to_variants(section: type[Choice], properties: dict[str, Schema]) -> None:
-    """Name for each field the values of the choosing field with which it exists."""
-    for name, schema in properties.items():
-        owners = section.variants.owners(name)
-        if len(owners) < len(section.variants.names):
-            schema["when"] = {section.shorthand: owners}
-
-
-def _field(name: str, field: FieldInfo, values: Any) -> Schema:
-    section = section_of(field.annotation)
-    if section is not None:
-        chosen = None if values is None else chosen_in(section, values)
-        schema = {"title": name, **_section(section, values, chosen)}
-        schema["description"] = about(field) or about_section(schema)
+def _field(name: str, field: FieldSpec, values: Any) -> Schema:
+    if field.section is not None:
+        schema = {"title": name, **_section(field.section, values, values)}
+        schema["description"] = field.about or about_section(schema)
         return schema
     schema = {
         "title": name,
-        "description": about(field),
-        "expected": expected(field),
+        "description": field.about,
+        "expected": field.expected,
         **_type(field),
         **_limits(field),
     }
-    if type(None) in members(field.annotation):
+    if type(None) in field.types:
         schema["nullable"] = True
-    if not field.is_required():
-        default = field.get_default(call_default_factory=True)
-        if default is not None:
-            schema["default"] = list(default) if isinstance(default, tuple) else default
+    if not field.is_required and field.default is not None:
+        schema["default"] = (
+            list(field.default) if isinstance(field.default, tuple) else field.default
+        )
     return schema
 
 
-def _type(field: FieldInfo) -> Schema:
-    allowed = choices(field)
-    if allowed and bool in members(field.annotation):
-        return {"enum": [True, False, *allowed]}
-    if allowed:
-        return {"type": "string", "enum": allowed}
-    kinds = [_of(member) for member in members(field.annotation) if member is not type(None)]
+def _type(field: FieldSpec) -> Schema:
+    if field.choices and bool in field.types:
+        return {"enum": [True, False, *field.choices]}
+    if field.choices:
+        return {"type": "string", "enum": field.choices}
+    kinds = [_of(member) for member in field.types if member is not type(None)]
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
@@ -117,19 +103,18 @@ def _of(member: Any) -> Schema:
     if hasattr(member, "__metadata__"):
         return _of(member.__origin__)
     if isinstance(member, type) and issubclass(member, Section):
-        return _section(member)
+        return _section(spec_of(member))
     return {"type": _TYPES[member]} if member in _TYPES else {}
 
 
-def _limits(field: FieldInfo) -> Schema:
+def _limits(field: FieldSpec) -> Schema:
     limits: Schema = {}
-    for item in field.metadata:
+    for item in field.info.metadata:
         for bound, attribute, word in _BOUNDS:
             if isinstance(item, bound):
                 limits[word] = getattr(item, attribute)
-    pattern = pattern_of(field)
-    if pattern is not None:
-        limits |= {"pattern": pattern, "patternWords": expected(field)}
+    if field.pattern is not None:
+        limits |= {"pattern": field.pattern, "patternWords": field.expected}
     return limits
 
 
@@ -175,43 +160,40 @@ def schema_of(model: type[Section]) -> Schema:
     """Return the schema of a config; a section with a shorthand may also be its plain value."""
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
-    _allow_short_items(model, definitions)
-    for name, field in model.model_fields.items():
-        section = section_of(field.annotation)
-        if section is not None:
-            short = _with_shorthand(section, schema["properties"][name], definitions)
-            schema["properties"][name] = short
+    sections = {n: f.section for n, f in spec_of(model).fields.items() if f.section is not None}
+    for section in sections.values():
+        _allow_short_items(section, definitions)
+    for name, section in sections.items():
+        short = _with_shorthand(section, schema["properties"][name], definitions)
+        schema["properties"][name] = short
     return {"$schema": _DRAFT, **schema}
 
 
-def _allow_short_items(model: type[Section], definitions: dict[str, Schema]) -> None:
+def _allow_short_items(section: SectionSpec, definitions: dict[str, Schema]) -> None:
     """Allow the plain value of an item's shorthand in lists that a text may replace."""
-    for outer in model.model_fields.values():
-        section = section_of(outer.annotation)
-        for name, field in section.model_fields.items() if section is not None else ():
-            each = item_section(field)
-            if section is None or each is None or each.shorthand is None:
-                continue
-            written = definitions[section.__name__]["properties"][name]
-            plain = definitions[each.__name__]["properties"][each.shorthand]
-            for option in written.get("oneOf", (written,)):
-                if option.get("type") == "array":
-                    option["items"] = {"anyOf": [option["items"], {"type": plain["type"]}]}
+    for name, field in section.fields.items():
+        if field.item is None or field.item.shorthand is None:
+            continue
+        written = definitions[section.model.__name__]["properties"][name]
+        plain = definitions[field.item.model.__name__]["properties"][field.item.shorthand]
+        for option in written.get("oneOf", (written,)):
+            if option.get("type") == "array":
+                option["items"] = {"anyOf": [option["items"], {"type": plain["type"]}]}
 
 
-def _with_shorthand(section: type[Section], own: Schema, definitions: dict[str, Schema]) -> Schema:
-    short = f" A plain value sets `{section.shorthand}`." if section.shorthand else ""
-    text = f"Fields: {', '.join(fields_of(section))}.{short}"
-    if section.shorthand is None:
+def _with_shorthand(spec: SectionSpec, own: Schema, definitions: dict[str, Schema]) -> Schema:
+    short = f" A plain value sets `{spec.shorthand}`." if spec.shorthand else ""
+    text = f"Fields: {', '.join(spec.fields)}.{short}"
+    if spec.shorthand is None:
         return {**own, "description": text}
-    name = section.__name__
+    name = spec.model.__name__
     rest = {key: value for key, value in own.items() if key != "$ref"}
-    if issubclass(section, Choice):
+    if spec.variants:
         rest.pop("default", None)  # It would be that of one variant.
-        plain = _choosing(section)
-        definitions[name] = _variants(section)
+        plain = _choosing(spec)
+        definitions[name] = _variants(spec)
     else:
-        plain = _plain(definitions[name]["properties"][section.shorthand])
+        plain = _plain(definitions[name]["properties"][spec.shorthand])
     return {**rest, "anyOf": [{"$ref": f"#/$defs/{name}"}, plain], "description": text}
 
 
@@ -222,22 +204,21 @@ def _plain(field: Schema) -> Schema:
     return {**rest, **options[0]} if options else field
 
 
-def _choosing(section: type[Choice]) -> Schema:
+def _choosing(spec: SectionSpec) -> Schema:
     """Return the schema of the field that chooses a variant."""
-    field, names = fields_of(section)[str(section.shorthand)], list(section.variants.names)
-    title = str(section.shorthand).replace("_", " ").title()
-    schema = {"default": field.default, "description": field.description, "enum": names}
+    info = spec.fields[str(spec.shorthand)].info
+    title = str(spec.shorthand).replace("_", " ").title()
+    schema = {"default": info.default, "description": info.description, "enum": [*spec.variants]}
     return {**schema, "title": title, "type": "string"}
 
 
-def _variants(section: type[Choice]) -> Schema:
+def _variants(spec: SectionSpec) -> Schema:
     """Return one schema for each variant: only the default one may leave its name out."""
-    options = []
-    for variant in section.variants:
-        shorthand, name = str(section.shorthand), variant.variant_name
-        option = variant.model_json_schema()
-        option["properties"][shorthand] = {**_choosing(section), "enum": [name]}
-        if name != section.variants.default:
+    shorthand, options = str(spec.shorthand), []
+    for name, variant in spec.variants.items():
+        option = variant.model.model_json_schema()
+        option["properties"][shorthand] = {**_choosing(spec), "enum": [name]}
+        if name != spec.usual:
             option["required"] = sorted({shorthand, *option.get("required", ())})
         options.append(option)
     return {"anyOf": options}

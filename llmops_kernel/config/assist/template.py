@@ -8,24 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
-from pydantic.fields import FieldInfo
 
-from llmops_kernel.config.models.choice import chosen_in, fields_of
 from llmops_kernel.config.models.cluster import model_of
-from llmops_kernel.config.models.describe import (
-    choices,
-    compact,
-    item_section,
-    pattern_of,
-    section_of,
-)
+from llmops_kernel.config.models.fields import FieldSpec, SectionSpec, compact, spec_of
 from llmops_kernel.config.models.quantity import PATTERN as QUANTITY_PATTERN
-from llmops_kernel.config.models.section import Section, about
+from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import ABSENT, config_error
-from llmops_kernel.config.reading.check import expand, validated
-from llmops_kernel.config.reading.document import Origins, dump, parse_value
-from llmops_kernel.config.reading.overrides import apply_overrides
+from llmops_kernel.config.problems import ABSENT
+from llmops_kernel.config.reading.check import resolved
+from llmops_kernel.config.reading.document import document_of, dump, parse_value
+from llmops_kernel.config.reading.shape import expand
 
 _WIDTH = 96
 _BASE = {"model": "SmolLM2-135M-Instruct", "data": "data/train.jsonl"}
@@ -44,15 +36,14 @@ def training_template(**answers: Any) -> str:
 
     Raises ConfigError when an answer does not fit.
     """
-    config = _answered(TrainingConfig, _BASE, answers)
-    return new_file(_TRAINING_HEAD, config)
+    return new_file(_TRAINING_HEAD, resolved(TrainingConfig, document_of(_BASE), answers))
 
 
 def cluster_template(**answers: Any) -> str:
     """Return a cluster template with every field explained, for the given `provider`."""
     model = model_of({"provider": "local", **answers})
     base = {"provider": "local", **model.example}
-    return new_file(_CLUSTER_HEAD, _answered(model, base, answers))
+    return new_file(_CLUSTER_HEAD, resolved(model, document_of(base), answers))
 
 
 def new_file(head: str, config: Section) -> str:
@@ -65,33 +56,25 @@ def commented(config: Section) -> str:
     return "\n".join(_render(config)) + "\n"
 
 
-def _answered(model: type[Section], base: Mapping[str, Any], answers: Mapping[str, Any]) -> Section:
-    origins = Origins()
-    data, problems = apply_overrides(model, base, answers, origins=origins)
-    if problems:
-        raise config_error(problems)
-    return validated(model, data, origins=origins)
-
-
 def _head(text: str) -> str:
     return "".join(f"# {line}\n" for line in text.splitlines()) + "\n"
 
 
 def _render(config: Section, indent: str = "") -> Iterator[str]:
     after_section = False
-    fields = fields_of(type(config))
+    fields = spec_of(type(config)).fields
     for name in sorted(fields, key=lambda name: name != "name"):
         field, value = fields[name], getattr(config, name)
-        if item_section(field) is not None and value and not isinstance(value, str):
+        if field.item is not None and value and not isinstance(value, str):
             yield from ("", *_comment(field, indent), f"{indent}{name}:")
             yield from _items(value, indent + "  ")
             after_section = True
-        elif section_of(field.annotation) is None:
+        elif field.section is None:
             if after_section:
                 yield ""
             after_section = False
             yield from _comment(field, indent)
-            bare = isinstance(value, str) and pattern_of(field) == QUANTITY_PATTERN
+            bare = isinstance(value, str) and field.pattern == QUANTITY_PATTERN
             yield f"{indent}{name}: {value if bare else written(value)}"
         else:
             yield ""
@@ -109,11 +92,9 @@ def _items(sections: Iterable[Section], indent: str) -> Iterator[str]:
         yield from lines[first + 1 :]
 
 
-def _comment(field: FieldInfo, indent: str) -> Iterator[str]:
-    description = about(field)
-    allowed = choices(field)
-    named = all(f"`{choice}`" in description for choice in allowed)
-    text = description if named else f"{description} One of: {', '.join(allowed)}."
+def _comment(field: FieldSpec, indent: str) -> Iterator[str]:
+    named = all(f"`{choice}`" in field.about for choice in field.choices)
+    text = field.about if named else f"{field.about} One of: {', '.join(field.choices)}."
     prefix = f"{indent}# "
     yield from textwrap.wrap(
         text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False,
@@ -176,38 +157,37 @@ def _reads_back(written: str, value: Any, *, flow: bool) -> bool:
     return bool(read == value and type(read) is type(value))
 
 
-def pruned(section: type[Section], data: Mapping[str, Any], chosen: Any = None) -> dict[str, Any]:
+def pruned(section: SectionSpec, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data without defaults, in the model's order; unknown keys come last."""
     left: dict[str, Any] = {}
-    fields = fields_of(section, chosen)
-    for name, field in fields.items():
+    for name, field in section.fields.items():
         if name in data:
             value = _pruned_field(field, data[name])
             if value is not ABSENT:
                 left[name] = value
-    return left | {key: value for key, value in data.items() if key not in fields}
+    return left | {key: value for key, value in data.items() if key not in section.fields}
 
 
-def _pruned_field(field: FieldInfo, value: Any) -> Any:
-    section = section_of(field.annotation)
+def _pruned_field(field: FieldSpec, value: Any) -> Any:
+    section = field.section
     if section is None:
         default = default_of(field)
         at_default = same(value, default) or (value is None and default is not ABSENT)
-        return ABSENT if at_default and not field.is_required() else value
+        return ABSENT if at_default and not field.is_required else value
     below = expand(section, value)
     if not isinstance(below, dict):
         return value
-    left = pruned(section, below, chosen_in(section, below))
+    left = pruned(section.chosen(below), below)
     if section.shorthand is not None and list(left) == [section.shorthand]:
         return left[section.shorthand]
-    return left if left or field.is_required() else ABSENT
+    return left if left or field.is_required else ABSENT
 
 
-def default_of(field: FieldInfo) -> Any:
+def default_of(field: FieldSpec) -> Any:
     """Return the default as plain data; ABSENT for a required field."""
-    if field.is_required():
+    if field.is_required:
         return ABSENT
-    default = field.get_default(call_default_factory=True)
+    default = field.default
     if isinstance(default, Section):
         return default.model_dump(mode="json")
     return list(default) if isinstance(default, tuple) else default

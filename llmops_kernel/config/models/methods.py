@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
-from llmops_kernel.config.models.choice import Choice, Variants
+from llmops_kernel.config.models.fields import Choice, Variants
 
 
 class MethodConfig(Choice):

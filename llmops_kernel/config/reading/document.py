@@ -17,12 +17,16 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
+from llmops_kernel.config.problems import (
+    Origin,
+    Origins,
+    Path,
+    Problem,
+    config_error,
+    did_you_mean,
+    listed,
+)
 
-Path = tuple[str, ...]
-"""Keys from the top: `("optimizer", "learning_rate")`."""
-OVERRIDE = "override "
-"""Begins the name of the file of what an override says."""
 _MERGE = "tag:yaml.org,2002:merge"
 # PyYAML lets the errors of its constructors through: `!!int x`, `!!bool x`, `!!timestamp x`.
 _LEAKED = (ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError)
@@ -94,57 +98,6 @@ def parse_value(text: str) -> Any:
 
 
 # --- Positions ---
-
-
-@dataclass(frozen=True)
-class Origin:
-    file: str | None = None
-    """The file, or the override, as the user gave it."""
-    line: int | None = None
-    text: str | None = None
-    """A plain scalar as it was written, without quotes."""
-
-    @property
-    def is_override(self) -> bool:
-        return (self.file or "").startswith(OVERRIDE)
-
-
-@dataclass
-class Origins:
-    """File, line and text by path; a path that was not written has its parent's line."""
-
-    file: str | None = None
-    _known: dict[Path, Origin] = field(default_factory=dict)
-
-    def put(self, path: Path, origin: Origin) -> None:
-        """Set an origin; it replaces those of the path and all below it."""
-        for known in [known for known in self._known if known[: len(path)] == path]:
-            del self._known[known]
-        self._known[path] = origin
-
-    def add(self, path: Path, origin: Origin) -> None:
-        """Like `put`, for a path that is known to be new."""
-        self._known[path] = origin
-
-    def copy(self, path: Path, other: Path) -> None:
-        """Set the origin of `other` to that of `path`, unless it has one."""
-        if path in self._known:
-            self._known.setdefault(other, self._known[path])
-
-    def of(self, path: Path) -> Origin:
-        """Return the origin of the path, else of its nearest parent (without the parent's text)."""
-        if path in self._known:
-            return self._known[path]
-        for depth in range(len(path) - 1, 0, -1):
-            if path[:depth] in self._known:
-                parent = self._known[path[:depth]]
-                return Origin(parent.file, parent.line)
-        return Origin(self.file)
-
-    def text(self, path: Path) -> str | None:
-        """Return the scalar as written at exactly this path."""
-        origin = self._known.get(path)
-        return origin.text if origin else None
 
 
 @dataclass(frozen=True)

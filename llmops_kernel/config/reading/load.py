@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.problems import ABSENT, Problem, config_error, unique
-from llmops_kernel.config.reading.check import check
+from llmops_kernel.config.problems import ABSENT, Problem
+from llmops_kernel.config.reading.check import resolved
 from llmops_kernel.config.reading.document import Document, document_of, dump, parse_yaml, read_yaml
 from llmops_kernel.config.reading.files import check_files
-from llmops_kernel.config.reading.overrides import Overrides, apply_overrides
+from llmops_kernel.config.reading.shape import Overrides
 
 __all__ = [
     "ABSENT",
@@ -28,17 +25,8 @@ __all__ = [
     "training_config_from_text",
 ]
 
-M = TypeVar("M", bound=Section)
 PATTERN = "*.train.yaml"
 REMEDY = "`llmops init` writes a config with every field explained"
-
-
-class FileCheck(Protocol):
-    """Checks the files that a config names, except what depends on `wrong` fields."""
-
-    def __call__(
-        self, config: Any, folder: Path, /, *, wrong: Collection[str] = ()
-    ) -> list[Problem]: ...
 
 
 def load_training_config(
@@ -76,38 +64,6 @@ def _training_config(
     return resolved(
         TrainingConfig, document, overrides, workspace=workspace, files=check_files, remedy=REMEDY
     )
-
-
-def resolved(
-    model: type[M],
-    document: Document,
-    overrides: Overrides,
-    *,
-    workspace: Path | None = None,
-    files: FileCheck | None = None,
-    remedy: str = "",
-) -> M:
-    """Return the config with overrides applied. Raises ConfigError with all problems at once.
-
-    With a `workspace` those of the `files` that a wrong config names are among them.
-    """
-    data, refused = apply_overrides(model, document.data, overrides, origins=document.origins)
-    checked = check(model, data, origins=document.origins)
-    problems = [*document.problems, *refused, *checked.problems]
-    if checked.config is not None and not problems:
-        return checked.config
-    if checked.usable is not None and workspace is not None and files is not None:
-        wrong = [problem.path for problem in problems]
-        problems += files(checked.usable, workspace, wrong=wrong)
-    raise config_error(list(unique(problems)), remedy=remedy)
-
-
-def upgraded(model: type[Section], data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of a run's record, which may be of an earlier release."""
-    # Mistakes are reported later, with each value and the field that would be valid.
-    with suppress(ValidationError):
-        return model.model_validate(data).model_dump(mode="json")
-    return data
 
 
 def dump_yaml(config: Section) -> str:

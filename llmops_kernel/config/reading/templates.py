@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate, ClusterTemplate, model_of
-from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.problems import Problem, config_error, did_you_mean, listed
-from llmops_kernel.config.reading.check import at, validated
+from llmops_kernel.config.reading.check import resolved
 from llmops_kernel.config.reading.document import Document, read_yaml
 
 BUILT_IN: Final = ("local",)
@@ -25,9 +24,8 @@ def without_unknown_provider(document: Document) -> Document:
     if isinstance(provider, str) and provider in TEMPLATES:
         return document
     hint = did_you_mean(str(provider), TEMPLATES)
-    problem = at(
+    problem = document.origins.problem(
         ("provider",),
-        document.origins,
         f"must be one of {listed(TEMPLATES)}",
         value=provider,
         hint=hint or "write `provider: kuberay` for a cluster on Kubernetes",
@@ -39,10 +37,9 @@ def without_unknown_provider(document: Document) -> Document:
 def template_from(document: Document, *, name: str | None = None) -> AnyTemplate:
     """Check a template; `name` is used if it gives none. Raises ConfigError."""
     document = without_unknown_provider(document)
-    data = document.data if name is None else {"name": name, **document.data}
-    model = cast("type[Section]", model_of(data))
-    template = validated(model, data, origins=document.origins, problems=document.problems)
-    return cast("AnyTemplate", template)
+    if name is not None:
+        document = replace(document, data={"name": name, **document.data})
+    return resolved(model_of(document.data), document)
 
 
 def load_cluster_template(name_or_path: Path | str = "local") -> AnyTemplate:

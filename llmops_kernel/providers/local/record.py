@@ -18,8 +18,8 @@ from typing import Any, TextIO
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.config.reading.check import validated
-from llmops_kernel.config.reading.document import Origins
+from llmops_kernel.config.reading.check import resolved
+from llmops_kernel.config.reading.document import document_of
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ClusterStartError, ConfigError
 from llmops_kernel.store.files import private_folder
@@ -349,7 +349,7 @@ def definition_of(record: HeadRecord) -> Definition:
 
 
 def _template(data: dict[str, Any]) -> ClusterTemplate:
-    return validated(ClusterTemplate, data, origins=Origins())
+    return resolved(ClusterTemplate, document_of(data))
 
 
 def _env_again(record: HeadRecord) -> tuple[dict[str, str], str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.overrides import Overrides
+from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, combined, load
