@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llmops_kernel.api.environment import ProgressLine, default_progress, in_notebook
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import RunFailedError
-from llmops_kernel.kinds.files import file_kind
+from llmops_kernel.kinds.reading import file_kind
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
 from llmops_kernel.providers.protocol import Progress

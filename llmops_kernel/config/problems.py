@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -113,6 +113,10 @@ class Origins:
         """Set an origin; it replaces those of the path and all below it."""
         for known in [known for known in self._known if known[: len(path)] == path]:
             del self._known[known]
+        for depth in range(1, len(path)):
+            above = self._known.get(path[:depth])
+            if above is not None and above.text is not None:  # no longer what is there
+                self._known[path[:depth]] = replace(above, text=None)
         self._known[path] = origin
 
     def add(self, path: Path, origin: Origin) -> None:

@@ -14,6 +14,7 @@ from llmops_kernel.jobs.submit import (
     new_attempt,
     start_attempt,
 )
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
@@ -44,7 +45,7 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     """
     run_id = store.resolve(run_id)
     record, view = store.record(run_id), store.view(run_id)
-    entrypoint_of(record.kind)
+    entrypoint = entrypoint_of(kind_named(record.kind))
     attempts = store.attempts(run_id)
     if attempts and not _has_ended(view, attempts[-1]):
         raise RunStateError(
@@ -61,7 +62,13 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     )
     with submitting(store.root, run_id):
         start_attempt(
-            record, attempt, store=store, cluster=cluster, client=client, packages=packages
+            record,
+            attempt,
+            store=store,
+            cluster=cluster,
+            client=client,
+            packages=packages,
+            entrypoint=entrypoint,
         )
     return attempt
 

@@ -21,8 +21,8 @@ from llmops_kernel.config.reading.document import dump
 from llmops_kernel.errors import LLMOpsError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.upload import check_ray_version
-from llmops_kernel.kinds.files import file_kind
-from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.kinds.kind import RunKind
+from llmops_kernel.kinds.reading import file_kind
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.providers.registry import shares_disk
@@ -79,8 +79,7 @@ class PackageFile:
 class Submission:
     """A run to submit: its checked config, the folder that is uploaded, how it is recorded."""
 
-    kind: str
-    """Name of the run's kind."""
+    kind: RunKind
     config: RunConfig
     """The run id begins with its name."""
     workspace: Path
@@ -102,10 +101,9 @@ class Submission:
 
     def problems(self, folder: Path) -> list[Problem]:
         """Return what is wrong with the files in the workspace `folder` that the config names."""
-        kind = kind_named(self.kind)
-        if not kind.config_file:
+        if not self.kind.config_file:
             return []
-        problems = [*file_kind(kind).check_files(self.config, folder)]
+        problems = [*file_kind(self.kind).check_files(self.config, folder)]
         requirements = getattr(self.config, "requirements", None)
         if requirements and not (folder / requirements).is_file():
             names = [str(path.relative_to(folder)) for path in sorted(folder.glob("*.txt"))]
@@ -120,7 +118,7 @@ class Submission:
         config = self.config.model_dump(mode="json")
         record = RunRecord(
             run_id=new_run_id(self.config.name),
-            kind=self.kind,
+            kind=self.kind.name,
             name=self.config.name,
             created_s=created_s,
             cluster=cluster.name,
@@ -150,15 +148,14 @@ class Submission:
         return record, difference
 
 
-def entrypoint_of(kind: str) -> str:
+def entrypoint_of(kind: RunKind) -> str:
     """Return the entrypoint. Raises SubmissionError for a kind that this version cannot run."""
-    entrypoint = kind_named(kind).entrypoint
-    if not entrypoint:
+    if not kind.entrypoint:
         raise SubmissionError(
-            f"This version of llmops-kernel cannot run a {kind!r} run",
+            f"This version of llmops-kernel cannot run a {kind.name!r} run",
             remedy="install the version that submitted it: pip install --upgrade llmops-kernel",
         )
-    return entrypoint
+    return kind.entrypoint
 
 
 def check_waiting(cluster: ClusterInfo) -> None:
@@ -193,7 +190,7 @@ def submit_run(
     """
     begun_s = time.time()
     check_waiting(cluster)
-    entrypoint_of(submission.kind)
+    entrypoint = entrypoint_of(submission.kind)
     workspace = submission.workspace.resolve()
     if problems := submission.problems(workspace):
         raise config_error(problems)
@@ -218,6 +215,7 @@ def submit_run(
             cluster=cluster,
             client=client,
             packages=package_files(packages),
+            entrypoint=entrypoint,
             env_vars=submission.env_vars,
             phases=packed,
         )
@@ -280,6 +278,7 @@ def start_attempt(
     cluster: ClusterInfo,
     client: JobsClient,
     packages: list[PackageFile],
+    entrypoint: str,
     env_vars: Mapping[str, str] | None = None,
     phases: Sequence[PhaseEvent] = (),
 ) -> None:
@@ -298,7 +297,7 @@ def start_attempt(
         journal.emit(PhaseEvent(name="pending", state="begin"))
         try:
             client.submit(
-                entrypoint=entrypoint_of(record.kind),
+                entrypoint=entrypoint,
                 submission_id=attempt.submission_id,
                 runtime_env=runtime_env(packages, cluster=cluster, env_vars=env_vars),
                 metadata={

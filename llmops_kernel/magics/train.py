@@ -14,9 +14,9 @@ from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.kinds.reading import combined
+from llmops_kernel.kinds.reading import changes_in, combined
 from llmops_kernel.magics.failure import MagicError
-from llmops_kernel.services.submission import changes_in, from_config, from_text
+from llmops_kernel.services.submission import from_config, from_text
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
@@ -64,12 +64,11 @@ def _watch(run: Run, options: argparse.Namespace) -> None:
 
 def _checked(submission: Submission) -> str:
     """Return what a valid config does. Raises ConfigError for files that are missing."""
-    from llmops_kernel.kinds.files import file_kind
-    from llmops_kernel.kinds.registry import kind_named
+    from llmops_kernel.kinds.reading import file_kind
 
     if problems := submission.problems(submission.workspace):
         raise config_error(problems)
-    return "\n".join(file_kind(kind_named(submission.kind)).effect(submission.config))
+    return "\n".join(file_kind(submission.kind).effect(submission.config))
 
 
 # --- Submissions of `%%train` with its cell: a whole config, or changes to a file ---

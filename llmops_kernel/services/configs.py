@@ -11,7 +11,7 @@ from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.problems import config_error
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.kinds import files
+from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, kind_of, load
 from llmops_kernel.kinds.registry import USUAL
 from llmops_kernel.services.check.closely import CloseCheck, check_closely
@@ -29,7 +29,7 @@ _ANSWERS: Final = {
 
 def file_kind_of(path: str | Path) -> Kind | None:
     """Return the kind of a config file by its path; None for any other file."""
-    return files.file_kind_of(path)
+    return reading.file_kind_of(path)
 
 
 def check(
@@ -48,8 +48,9 @@ def check(
     """
     path = Path(config) if isinstance(config, str | Path) else None
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
-    loaded = load(config, overrides)
-    problems = files.file_kind(kind_of(config)).check_files(loaded, root)
+    kind = kind_of(config)
+    loaded = load(config, overrides, kind=kind)
+    problems = reading.file_kind(kind).check_files(loaded, root)
     closely = CloseCheck() if quick else check_closely(loaded, root, problems=problems)
     if problems := [*problems, *closely.problems]:
         raise config_error(problems)
@@ -62,7 +63,7 @@ def schema(kind: str = USUAL) -> dict[str, Any]:
     """Return the JSON schema of the configs of a kind of run: `train`, `script`."""
     from llmops_kernel.config.assist.schema import schema_of
 
-    return schema_of(files.run_file_kind_named(kind).model)
+    return schema_of(reading.run_file_kind_named(kind).model)
 
 
 def init(

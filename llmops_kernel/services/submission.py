@@ -11,9 +11,15 @@ from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.jobs.outputs.loss import about_outputs
 from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.kinds import reading
-from llmops_kernel.kinds.files import program_of, run_kind_of
-from llmops_kernel.kinds.kind import load_attribute
-from llmops_kernel.kinds.reading import ConfigLike, combined, kind_of, load
+from llmops_kernel.kinds.kind import RunKind, load_attribute
+from llmops_kernel.kinds.reading import (
+    ConfigLike,
+    changes_in,
+    combined,
+    kind_of,
+    load,
+    program_of,
+)
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.check.before import check_before
@@ -23,6 +29,8 @@ from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 
+__all__ = ["Submission", "from_config", "from_run", "from_text", "from_words", "preview", "submit"]
+
 
 def from_config(
     config: ConfigLike,
@@ -30,31 +38,55 @@ def from_config(
     workspace: Path | str | None = None,
     overrides: Overrides = (),
     settings: Mapping[str, Any] | None = None,
+    kind: RunKind | None = None,
 ) -> Submission:
     """Read a file, a dict or a config. Raises ConfigError with all mistakes at once.
 
-    `workspace` defaults to the folder of the file, else the current folder.
+    `workspace` defaults to the folder of the file, else the current folder; `kind` saves finding
+    it again.
     """
+    kind = kind or kind_of(config)
     path = Path(config) if isinstance(config, str | Path) else None
-    changes = combined(overrides, settings or {})
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
+    shown_path = _shown_path(path, root)
+    changes = combined(overrides, settings or {})
     return Submission(
-        kind=kind_of(config).name,
-        config=load(config, changes, workspace=root),
+        kind=kind,
+        config=load(config, changes, workspace=root, kind=kind),
         workspace=root,
-        config_path=_shown_path(path, root),
+        config_path=shown_path,
         overrides=as_mapping(changes),
     )
+
+
+def from_words(
+    path: Path,
+    words: Sequence[str],
+    *,
+    workspace: Path | None = None,
+    settings: Mapping[str, Any],
+    packages: Sequence[str] = (),
+) -> Submission:
+    """Read a file with the words behind it on a command line. Raises ConfigError.
+
+    The `packages` are added to those that the config names itself.
+    """
+    kind = kind_of(path)
+    if packages:
+        config = load(path, (), kind=kind) if program_of(path, kind) is None else None
+        settings = {**settings, "packages": [*getattr(config, "packages", ()), *packages]}
+    changes = changes_in(words, path, kind)
+    return from_config(path, workspace=workspace, overrides=changes, settings=settings, kind=kind)
 
 
 def from_text(
     text: str, *, name: str, workspace: Path, config_path: str | None, overrides: Overrides = ()
 ) -> Submission:
     """Read a config that is not saved yet; `name` is what error messages call it."""
-    kind = run_kind_of(name)
+    kind = kind_of(name)
     config = reading.from_text(kind, text, overrides, name=name, workspace=workspace)
     return Submission(
-        kind=kind.name,
+        kind=kind,
         config=config,
         workspace=workspace,
         config_path=config_path,
@@ -79,7 +111,7 @@ def from_run(
         else reading.from_text(kind, text, changes, name="the edited config")
     )
     return Submission(
-        kind=kind.name,
+        kind=kind,
         config=config,
         workspace=Path(workspace or record.workspace_root),
         config_path=record.config_path,
@@ -96,7 +128,7 @@ def submit(
     What the kind needs on this machine is made first: of a scoring vLLM's own environment, once
     and in minutes. Raises MissingDependencyError.
     """
-    store, kind = cluster.backend.store, kind_named(submission.kind)
+    store, kind = cluster.backend.store, submission.kind
     if kind.complete:
         config = load_attribute(kind.complete)(submission.config, store)
         submission = replace(submission, config=config)
@@ -141,20 +173,6 @@ def preview(submission: Submission) -> Workspace:
 def cold_start(reason: str) -> dict[str, str]:
     """Return environment variables of an attempt whose processes must start cold."""
     return {REFUSE_ENV_VAR: reason}
-
-
-def changes_in(words: Sequence[str], path: Path) -> Overrides:
-    """Return the words behind a file on a command line as changes of its config.
-
-    They are `section.field=value`, or a program's own arguments.
-    """
-    program = program_of(path)
-    return words if program is None else {program.arguments: tuple(words)}
-
-
-def packages_of(path: Path) -> tuple[str, ...]:
-    """Return the packages that a config file names itself. Raises ConfigError."""
-    return () if program_of(path) is not None else tuple(getattr(load(path, ()), "packages", ()))
 
 
 def is_program(record: RunRecord) -> bool:

@@ -20,6 +20,7 @@ import llmops_kernel as llmops
 from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.jobs.submit import Submission, submit_run
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
@@ -318,7 +319,10 @@ def _trained(info: ClusterInfo, workspace: Path, *changes: str, cold: bool) -> l
     cluster = llmops.cluster(info.name)
     with cluster.client() as client:
         submission = Submission(
-            kind="train", config=config, workspace=workspace, env_vars=COLD if cold else None
+            kind=kind_named("train"),
+            config=config,
+            workspace=workspace,
+            env_vars=COLD if cold else None,
         )
         record, _ = submit_run(submission, store=RunStore(), cluster=info, client=client)
     run = llmops.attach(record.run_id)

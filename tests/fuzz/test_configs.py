@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.templates import template_from
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.kinds.files import file_kinds
-from llmops_kernel.kinds.reading import from_text, from_values
+from llmops_kernel.kinds.reading import file_kinds, from_text, from_values
 from llmops_kernel.kinds.registry import kind_named
 from tests.fuzz.examples import examples, json_values, mutated, words
 

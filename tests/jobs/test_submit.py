@@ -16,6 +16,7 @@ from llmops_kernel.errors import (
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.control import retry_run
 from llmops_kernel.jobs.submit import Submission, check_waiting, entrypoint_of, submit_run
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.journal.journal import JournalWriter
@@ -47,7 +48,7 @@ def nobody() -> JobsClient:
 def submission(workspace: Path, *, parent: str | None = None, **changes: object) -> Submission:
     data = {"model": "tiny-llama", "data": "rows.jsonl", "hooks": {"file": "hooks.py"}}
     config = training_config_from_dict({**data, **changes})
-    return Submission(kind="train", config=config, workspace=workspace, parent=parent)
+    return Submission(kind=kind_named("train"), config=config, workspace=workspace, parent=parent)
 
 
 def info(connection: Connection | None = None) -> ClusterInfo:
@@ -196,7 +197,7 @@ def test_a_retry_hands_over_the_same_record_with_the_packages_kept_here(
     assert job is not None
     assert job.metadata is not None
     assert (job.metadata["llmops_run"], job.metadata["llmops_attempt"]) == (record.run_id, "2")
-    assert job.entrypoint == entrypoint_of("train")
+    assert job.entrypoint == entrypoint_of(kind_named("train"))
     spec = RunSpec.decode(job.metadata[DRIVER_METADATA])
     assert (spec.run_id, spec.attempt, spec.config) == (record.run_id, 2, record.config)
     assert spec.run_root == str(folder.root)

@@ -16,6 +16,7 @@ from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.jobs.upload import check_ray_version, is_supported
+from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import SUPPORTED_RAY
@@ -90,7 +91,7 @@ def test_nothing_is_written_for_a_cluster_with_another_ray(
         pytest.raises(SubmissionError, match=r"runs Ray 2\.52\.1"),
     ):
         submit_run(
-            Submission(kind="train", config=config, workspace=workspace),
+            Submission(kind=kind_named("train"), config=config, workspace=workspace),
             store=store,
             cluster=cluster,
             client=client,

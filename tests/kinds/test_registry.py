@@ -41,7 +41,7 @@ def test_a_kind_of_a_newer_version_is_listed_and_shown_but_not_run(store: RunSto
     assert snapshot(view, store.record(run_id), now_s=30.0).progress == 0.5
     assert "100 of 200 documents" in static_run.text(view)
     with pytest.raises(SubmissionError, match="'index'"):
-        entrypoint_of("index")
+        entrypoint_of(kind_named("index"))
 
 
 def test_hidden_runs_are_listed_only_when_asked_for(store: RunStore) -> None:

@@ -12,7 +12,7 @@ from llmops_kernel.config.assist import complete, diagnose, examine, form_schema
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.reading.document import parse_value
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
+from llmops_kernel.kinds.reading import file_kind_named, file_kind_of, file_kinds
 from llmops_kernel.kinds.script_config import SCRIPT_FILE
 from llmops_kernel.services.configs import check, schema
 from llmops_kernel.services.submission import from_config

@@ -11,8 +11,7 @@ import pytest
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.errors import ConfigError, SubmissionError
-from llmops_kernel.kinds.files import run_kind_of, run_kind_of_config
-from llmops_kernel.kinds.reading import from_path
+from llmops_kernel.kinds.reading import from_path, kind_of
 from llmops_kernel.kinds.reading import from_text as read_text
 from llmops_kernel.kinds.registry import kind_named, new_view
 from llmops_kernel.kinds.script import SCRIPT, describe
@@ -69,14 +68,14 @@ def test_what_a_script_logs_has_columns_and_new_ones_pack_all_rows_again() -> No
     ],
 )
 def test_the_kind_is_that_of_the_files_name(name: str, kind: str) -> None:
-    assert run_kind_of(name).name == kind
-    assert run_kind_of(Path("x") / name).name == kind
+    assert kind_of(name).name == kind
+    assert kind_of(Path("x") / name).name == kind
 
 
 def test_the_kind_of_a_config_is_that_of_its_class() -> None:
-    assert run_kind_of_config(ScriptConfig(script="a.py")) is SCRIPT
+    assert kind_of(ScriptConfig(script="a.py")) is SCRIPT
     with pytest.raises(SubmissionError, match="class RunConfig"):
-        run_kind_of_config(RunConfig())
+        kind_of(RunConfig())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_a_python_file_with_arguments(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("")
     own = from_config(path, settings={"args": ["--lr", "1e-4"], "num_workers": 2})
-    assert (own.kind, own.config.name) == ("script", "train")
+    assert (own.kind, own.config.name) == (SCRIPT, "train")
     assert own.config.args == ("--lr", "1e-4")
     assert own.config.script == "train.py"
     assert own.workspace == path.parent
@@ -110,7 +109,7 @@ def test_a_script_config_is_read_with_overrides(tmp_path: Path) -> None:
     line = from_path(SCRIPT, path, ["args=--steps 5 --note 'two words'"])
     assert line.args == ("--steps", "5", "--note", "two words")
     edited = from_text(path.read_text(), name="a.script.yaml", workspace=tmp_path, config_path=None)
-    assert edited.kind == "script"
+    assert edited.kind is SCRIPT
 
 
 @pytest.mark.parametrize(

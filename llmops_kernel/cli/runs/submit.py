@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from llmops_kernel.api import Run
+    from llmops_kernel.services.submission import Submission
 
 
 _WAITING = re.compile(r"\(\d+ s\)$")
@@ -94,24 +95,22 @@ def submit(
     """
     from llmops_kernel import api
     from llmops_kernel.cli.console import out
-    from llmops_kernel.services.submission import changes_in, packages_of
+    from llmops_kernel.services import submission
 
-    settings: dict[str, Any] = {} if workers is None else {"num_workers": workers}
-    if package:
-        settings["packages"] = [*packages_of(config), *package]
+    request = submission.from_words(
+        config,
+        overrides or (),
+        workspace=workspace,
+        settings={} if workers is None else {"num_workers": workers},
+        packages=package or (),
+    )
     if dry_run:
-        return print_upload(config, overrides, workspace=workspace, settings=settings)
+        return print_upload(request)
     console = out(stderr=True)
     with console.status("Submitting ...") as line:
         target = api.cluster(cluster)
-        changes = changes_in(overrides or (), config)
-        run = target.submit(
-            config,
-            overrides=changes,
-            workspace=workspace,
-            progress=lines_on(console, line),
-            **settings,
-        )
+        record = submission.submit(target, request, progress=lines_on(console, line))
+    run = api.Run(target.backend, record.run_id, provider=target.provider)
     return submitted(run, cluster=cluster, follow=follow, traceback=traceback)
 
 
@@ -337,21 +336,13 @@ def score(
 # --- Files of a submission: the list of `llmops submit --dry-run`, and the excluded ones ---
 
 
-def print_upload(
-    config: Path, changes: Sequence[str] | None, *, workspace: Path | None, settings: dict[str, Any]
-) -> None:
+def print_upload(request: Submission) -> None:
     """Print each file that a submission would upload; nothing is written or sent."""
     from llmops_kernel.cli.console import echo, out
     from llmops_kernel.config.counted import counted
     from llmops_kernel.services import submission
     from llmops_kernel.views.format import byte_size
 
-    request = submission.from_config(
-        config,
-        workspace=workspace,
-        overrides=submission.changes_in(changes or (), config),
-        settings=settings,
-    )
     contents = submission.preview(request)
     width = max((len(name) for name in contents.files), default=0)
     for name, entry in contents.files.items():

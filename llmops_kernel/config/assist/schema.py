@@ -218,7 +218,7 @@ def _variants(spec: SectionSpec) -> Schema:
     for name, variant in spec.variants.items():
         option = variant.model.model_json_schema()
         option["properties"][shorthand] = {**_choosing(spec), "enum": [name]}
-        if name != spec.usual:
+        if name != spec.default:
             option["required"] = sorted({shorthand, *option.get("required", ())})
         options.append(option)
     return {"anyOf": options}

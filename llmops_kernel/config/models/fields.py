@@ -187,7 +187,7 @@ class SectionSpec:
     fields: Mapping[str, FieldSpec]
     variants: Mapping[str, SectionSpec] = field(default_factory=dict)
     """The variants by name; empty for a section that has none."""
-    usual: str = ""
+    default: str = ""
     """The name of the variant that is meant where none is named."""
     owners: Mapping[str, list[str]] = field(default_factory=dict)
     """Field -> the names of the variants that have it; of a variant too."""
@@ -215,11 +215,8 @@ class SectionSpec:
         if not self.variants:
             return self
         name = value.get(self.shorthand) if isinstance(value, Mapping) else value
-        return self.variant(self.usual if name is None else name) or self
-
-    def variant(self, name: object) -> SectionSpec | None:
-        """Return the variant of that name; None where there is none."""
-        return self.variants.get(name) if isinstance(name, str) else None
+        name = self.default if name is None else name
+        return self.variants.get(name, self) if isinstance(name, str) else self
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from llmops_kernel.config.models.fields import FieldSpec, SectionSpec, spec_of, would_work
+from llmops_kernel.config.models.fields import FieldSpec, SectionSpec, would_work
 from llmops_kernel.config.models.section import WITHOUT_RULES, Config, Section
 from llmops_kernel.config.problems import ABSENT, Origins, Path, Problem, config_error, unique
 from llmops_kernel.config.reading.document import Document
@@ -80,7 +80,7 @@ def check(model: type[M], document: Document, overrides: Overrides = ()) -> Chec
     shaper.use_own_names()
     shaped = shaper.shape()
     config, errors = _validate(model, shaped)
-    spec, problems = spec_of(model), shaper.problems
+    spec, problems = shaper.spec, shaper.problems
     problems += _field_problems(spec, shaped, errors, origins, {p.path for p in problems})
     if config is None:
         config, _ = _validate(model, _usable(spec, shaped, errors))

@@ -61,10 +61,10 @@ class Shaper:
     def __init__(self, model: type[Section], data: Mapping[Any, Any], *, origins: Origins) -> None:
         self.problems: list[Problem] = []
         self._model = model
-        self._spec = spec_of(model)
+        self.spec = spec_of(model)
         self._origins = origins
         self._num_unknown = 0
-        self.values = self._open(self._spec, data, ())
+        self.values = self._open(self.spec, data, ())
         """The values as they are written, each section as a mapping."""
 
     def _open(self, spec: SectionSpec, data: Mapping[Any, Any], path: Path) -> Data:
@@ -90,12 +90,12 @@ class Shaper:
 
     def override(self, key: str, value: Any, origin: Origin) -> None:
         """Set the value of a field; a mapping is merged into what is there."""
-        path = _resolve(self._model, self._spec, key, origin)
+        path = _resolve(self._model, self.spec, key, origin)
         if isinstance(path, Problem):
             self.problems.append(path)
             return
         name, written = path[0], value
-        field = self._spec.fields.get(name)
+        field = self.spec.fields.get(name)
         section = None if field is None else field.section
         base = self.values.get(name)
         if section is not None and not isinstance(base, dict):
@@ -126,7 +126,8 @@ class Shaper:
         short, below = str(section.shorthand), self.values[name]
         if not isinstance(below, dict) or not self._origins.of((name, short)).is_override:
             return
-        variant = section.variant(below.get(short))
+        chosen = below.get(short)
+        variant = section.variants.get(chosen) if isinstance(chosen, str) else None
         if variant is None:
             return
         for key in list(below):
@@ -184,14 +185,14 @@ class Shaper:
 
     def _given(self, section: str, name: str) -> Any:
         """Return what the config says, or the default of a field that it leaves out."""
-        value, inside = _value_at(self.values, (section, name)), self._spec.fields[section].section
+        value, inside = _value_at(self.values, (section, name)), self.spec.fields[section].section
         return inside.fields[name].default if value is ABSENT and inside is not None else value
 
     # --- The walk along the model ---
 
     def shape(self) -> Data:
         """Return the values that can be used; a last problem counts the unknown keys not listed."""
-        shaped = self._shaped(self._spec, self.values, ())
+        shaped = self._shaped(self.spec, self.values, ())
         if (more := self._num_unknown - MOST_UNKNOWN) > 0:
             self._report(
                 (), f"{more:,} more unknown keys", hint="is this a config of another kind?"
@@ -239,13 +240,14 @@ class Shaper:
         """Shape the variant that is named; with an unknown name, the one that fits the keys."""
         short = str(section.shorthand)
         field, path_of_name = section.fields[short], (*path, short)
-        name = self._leaf(field, below[short], path_of_name) if short in below else None
-        if short not in below or section.variant(name) is not None:
-            return self._shaped(section.chosen(name), below, path)
+        name = self._leaf(field, below.get(short, section.default), path_of_name)
+        variant = section.variants.get(name) if isinstance(name, str) else None
+        if variant is not None:
+            return self._shaped(variant, below, path)
         if name is not ABSENT:  # else it is reported already
             self._refuse(field, name, path_of_name)
         rest = {key: value for key, value in below.items() if key != short}
-        in_order = (section.variants[section.usual], *section.variants.values())
+        in_order = (section.variants[section.default], *section.variants.values())
         near = max(in_order, key=lambda variant: len(rest.keys() & variant.fields.keys()))
         # Fields of other variants may be right under the name that was meant.
         known = {k: v for k, v in rest.items() if k in near.fields or k not in section.owners}
@@ -298,7 +300,7 @@ class Shaper:
         else:
             message, hint = "unknown key", ""
             if self._num_unknown <= MOST_SUGGESTED:
-                hint = _suggest_key(self._spec, spec, path[-1])
+                hint = _suggest_key(self.spec, spec, path[-1])
         shown = ABSENT if isinstance(value, dict | list) else value
         self._report(path, message, value=shown, hint=hint)
 

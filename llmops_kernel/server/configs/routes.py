@@ -9,7 +9,7 @@ from typing import Any
 from llmops_kernel.config import assist
 from llmops_kernel.config.assist.diagnose import Examined
 from llmops_kernel.config.assist.file_kinds import Kind
-from llmops_kernel.kinds.files import file_kind_named, file_kinds
+from llmops_kernel.kinds.reading import file_kind_named, file_kinds
 from llmops_kernel.kinds.registry import is_registered
 from llmops_kernel.server.base import protected
 from llmops_kernel.server.configs.inspection import TIMEOUT_S, InspectionHandler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llmops_kernel.config.assist.file_kinds import Kind
 from llmops_kernel.config.reading.templates import FOLDER
-from llmops_kernel.kinds.files import file_kind_named, file_kind_of, file_kinds
+from llmops_kernel.kinds.reading import file_kind_named, file_kind_of, file_kinds
 from llmops_kernel.server.base import LLMOpsHandler, RequestError
 from llmops_kernel.server.wire.configs import ConfigTarget
 

@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import log_on_disk
 from llmops_kernel.jobs.submit import Submission
-from llmops_kernel.kinds.files import program_of
+from llmops_kernel.kinds.reading import program_of
 from llmops_kernel.server.base import RequestError, below
 from llmops_kernel.server.live.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.errors import RunFailedError
-from llmops_kernel.kinds.reading import load
+from llmops_kernel.kinds.reading import changes_in, load
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
 from llmops_kernel.services.runs import Run
-from llmops_kernel.services.submission import changes_in, cold_start, from_config, submit
+from llmops_kernel.services.submission import cold_start, from_config, submit
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.bench_figures import Kind, LoopFigures, Measured, misfit, phase_shares
 

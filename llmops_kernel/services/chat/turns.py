@@ -74,7 +74,8 @@ def ask(
     store = backend.store
     config = turn_config(store, run, prompt, settings=settings, after=after)
     cluster = find(settings.cluster or store.record(config.run).cluster, backend=backend)
-    turn = Submission(kind=KIND, config=config, workspace=_workspace(store), hidden=True)
+    kind, workspace = kind_named(KIND), _workspace(store)
+    turn = Submission(kind=kind, config=config, workspace=workspace, hidden=True)
     record = submit(cluster, turn, progress=progress)
     return Run(backend, record.run_id, provider=cluster.provider)
 

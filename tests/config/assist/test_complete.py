@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist import Completion, complete, diagnose, examine, hover
 from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN, Kind
 from llmops_kernel.config.assist.template import training_template
-from llmops_kernel.kinds.files import file_kind_of
+from llmops_kernel.kinds.reading import file_kind_of
 
 
 def at_bar(text: str, kind: Kind = TRAIN, folder: Path | None = None) -> list[Completion]:

@@ -9,7 +9,7 @@ import pytest
 from llmops_kernel.config.assist import diagnose, examine, form_schema
 from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.kinds.files import file_kind_named, file_kinds
+from llmops_kernel.kinds.reading import file_kind_named, file_kinds
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"
 

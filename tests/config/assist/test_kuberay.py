@@ -13,7 +13,7 @@ from llmops_kernel.config.assist.file_kinds import CLUSTER, TRAIN
 from llmops_kernel.config.assist.template import cluster_template
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.reading.templates import load_cluster_template, shipped
-from llmops_kernel.kinds.files import file_kind_of
+from llmops_kernel.kinds.reading import file_kind_of
 from tests.config.assist.test_complete import at_bar, labels
 
 KUBERAY = "provider: kuberay\nimage: i\n"
