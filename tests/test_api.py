@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import (
     ClusterNotFoundError,
     ConfigError,
@@ -28,6 +27,7 @@ from llmops_kernel.metrics.events import EndEvent, EvalEvent, FailureEvent, Outp
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
+from tests.configs import training_config_from_dict
 from tests.jobs.conftest import start, step
 
 HEAVY = ("torch", "ray", "pandas", "httpx", "matplotlib", "pydantic", "IPython")

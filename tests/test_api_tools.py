@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.errors import ConfigError
 from tests.benchmarks.presets import Preset, write_workspace
+from tests.configs import load_training_config
 
 if TYPE_CHECKING:
     from llmops_kernel.providers.protocol import ClusterInfo

@@ -10,7 +10,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel import score_env
 from llmops_kernel.cli.demo import Fit, run_demo
-from llmops_kernel.config.reading.load import check_files, load_training_config
+from llmops_kernel.config.assist.file_kinds import check_files
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import score_config as score_files
 from llmops_kernel.kinds.reading import from_path
@@ -28,6 +28,7 @@ from llmops_kernel.services.demo import (
     speed_of,
 )
 from llmops_kernel.store.journal.training_view import TrainingView
+from tests.configs import load_training_config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

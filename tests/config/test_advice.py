@@ -8,8 +8,8 @@ import pytest
 from llmops_kernel.config.assist import examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.assist.template import training_template
-from llmops_kernel.config.reading.load import load_training_config, training_config_from_dict
 from llmops_kernel.version import SUPPORTED_RAY
+from tests.configs import load_training_config, training_config_from_dict
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}
 ROOT = Path(__file__).parents[2]

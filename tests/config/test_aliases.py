@@ -11,12 +11,9 @@ from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.models.fields import spec_of
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ACCEPTED, ALIASES, OWNED
-from llmops_kernel.config.reading.load import (
-    flatten,
-    training_config_from_dict,
-    training_config_from_text,
-)
+from llmops_kernel.config.reading.document import flatten
 from llmops_kernel.errors import ConfigError
+from tests.configs import training_config_from_dict, training_config_from_text
 
 BASE: dict[str, Any] = {"model": "tiny-llama", "data": "rows.jsonl"}
 TEXT = "model: tiny-llama\ndata: rows.jsonl\n"

@@ -15,8 +15,8 @@ from llmops_kernel.config.assist import diagnose, examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.config.reading.document import dump
-from llmops_kernel.config.reading.load import load_training_config, training_config_from_dict
 from llmops_kernel.errors import ConfigError
+from tests.configs import load_training_config, training_config_from_dict
 
 ROWS = '{"text": "a"}\n'
 VALID: dict[str, Any] = {

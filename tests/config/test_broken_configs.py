@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.errors import ConfigError
+from tests.configs import load_training_config
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"  # two lines; what a case adds starts on line 3
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from llmops_kernel.config.assist.file_kinds import check_files
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.config.reading.files import check_files
-from llmops_kernel.config.reading.load import training_config_from_dict
+from tests.configs import training_config_from_dict
 
 TEXT = '{"text": "a"}\n'
 CHAT = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'

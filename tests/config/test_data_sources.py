@@ -11,21 +11,16 @@ import pytest
 
 from llmops_kernel.config.assist.complete import complete, hover
 from llmops_kernel.config.assist.diagnose import diagnose
-from llmops_kernel.config.assist.file_kinds import TRAIN, form_schema, render
+from llmops_kernel.config.assist.file_kinds import TRAIN, check_files, form_schema, render
 from llmops_kernel.config.assist.schema import schema_of
 from llmops_kernel.config.assist.template import commented
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.document import parse_value
-from llmops_kernel.config.reading.load import (
-    check_files,
-    dump_yaml,
-    flatten,
-    training_config_from_text,
-)
+from llmops_kernel.config.reading.document import flatten, parse_value
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.store.diff.runs import differences
 from llmops_kernel.views.run_query.row import config_values
+from tests.configs import dump_yaml, training_config_from_text
 
 TEXT = """\
 model: tiny-llama

@@ -19,10 +19,10 @@ from llmops_kernel.config.models.methods import METHODS, MethodConfig
 from llmops_kernel.config.models.sections import OptimizerConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.document import parse_value
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds.kind import RunKind
 from llmops_kernel.kinds.registry import register, unregister
+from tests.configs import training_config_from_dict
 
 BASE = "model: tiny-llama\ndata: rows.jsonl\n"
 DATA = {"model": "tiny-llama", "data": "rows.jsonl"}

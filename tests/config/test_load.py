@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from llmops_kernel.config.assist.template import training_template
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.problems import closest
-from llmops_kernel.config.reading.document import dump, parse_value
-from llmops_kernel.config.reading.load import (
-    dump_yaml,
-    flatten,
-    load_training_config,
-    training_config_from_dict,
-    upgraded,
-)
+from llmops_kernel.config.reading.check import upgraded
+from llmops_kernel.config.reading.document import dump, flatten, parse_value
 from llmops_kernel.errors import ConfigError
+from tests.configs import dump_yaml, load_training_config, training_config_from_dict
 
 BASE = {"model": "tiny-llama", "data": "rows.jsonl"}
 
@@ -172,7 +167,7 @@ def test_loading_is_quick(tmp_path: Path):
 
 def test_loading_imports_nothing_heavy():
     script = (
-        "import sys; from llmops_kernel.config.reading.load import load_training_config;"
+        "import sys; from llmops_kernel.kinds.reading import load;"
         " print([name for name in ('torch', 'pandas', 'pyarrow', 'ray') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -15,10 +15,10 @@ from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
-from llmops_kernel.config.reading.document import parse_value
-from llmops_kernel.config.reading.load import flatten, load_training_config
+from llmops_kernel.config.reading.document import flatten, parse_value
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError
+from tests.configs import load_training_config
 
 ROOT = Path(__file__).parents[2]
 MODELS = (TrainingConfig, ClusterTemplate)

@@ -5,12 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.config.models.methods import LoraMethod
-from llmops_kernel.config.reading.load import (
-    flatten,
-    load_training_config,
-    training_config_from_dict,
-)
+from llmops_kernel.config.reading.document import flatten
 from llmops_kernel.errors import ConfigError
+from tests.configs import load_training_config, training_config_from_dict
 
 BASE = {
     "model": {"id": "tiny-llama", "dtype": "bfloat16"},

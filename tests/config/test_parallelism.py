@@ -11,8 +11,8 @@ from llmops_kernel.config.assist.file_kinds import TRAIN, form_schema
 from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
 from llmops_kernel.config.models.parallelism import FsdpStrategy, Zero2Strategy
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import ConfigError
+from tests.configs import training_config_from_dict
 
 DATA = {"model": "tiny-llama", "data": "rows.jsonl"}
 

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 import llmops_kernel as llmops
-from llmops_kernel.config.reading.load import load_training_config
 from llmops_kernel.jobs.client import Job, JobsClient
 from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.kinds.registry import kind_named
@@ -26,6 +25,7 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.train.model.tokenizer import KEPT
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
+from tests.configs import load_training_config
 from tests.train.model.test_tokenizer_cache import add_tokens
 from tests.waiting import until
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import (
     ClusterUnreachableError,
     ConfigError,
@@ -22,6 +21,7 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connecti
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.store import RunStore
+from tests.configs import training_config_from_dict
 from tests.jobs.conftest import ended
 from tests.messages import missing
 from tests.waiting import until

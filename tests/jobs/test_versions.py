@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.submit import Submission, submit_run
@@ -20,6 +19,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.version import SUPPORTED_RAY
+from tests.configs import training_config_from_dict
 from tests.messages import missing
 
 

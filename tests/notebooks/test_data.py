@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.config.reading.files import check_files
-from llmops_kernel.config.reading.load import load_training_config
+from llmops_kernel.config.assist.file_kinds import check_files
 from llmops_kernel.kinds import score_config
 from llmops_kernel.kinds.reading import from_path
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
+from tests.configs import load_training_config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 DATA = NOTEBOOKS / "data"

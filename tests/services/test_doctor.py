@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.reading.load import check_files, load_training_config
+from llmops_kernel.config.assist.file_kinds import check_files
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.services.doctor.checks import (
     Finding,
@@ -25,6 +25,7 @@ from llmops_kernel.services.doctor.checks import (
 from llmops_kernel.services.doctor.report import DoctorReport, examine
 from llmops_kernel.services.doctor.trial import STEPS, RunReport, judge, write_workspace
 from llmops_kernel.store.journal.training_view import TrainingView
+from tests.configs import load_training_config
 from tests.messages import missing
 from tests.store.events import end, evaluation, phase, start, steps
 

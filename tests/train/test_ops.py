@@ -11,25 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.hardware.priority import give_idle_time, has_idle_time
 from llmops_kernel.store.compiled_ops import compiling_since_s
 from llmops_kernel.train.deepspeed_ops import needed
+from tests.configs import training_config_from_dict
 from tests.hardware.test_priority import account
 
 COMPILE_FOR_A_RUN = """
 import sys
 from contextlib import closing
 from pathlib import Path
-from llmops_kernel.config.reading.load import training_config_from_dict
+from llmops_kernel.kinds.reading import load
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.deepspeed_ops import compile_for
 folder = Path(sys.argv[1])
 parallelism = {"strategy": "zero2", "num_workers": 1}
-config = training_config_from_dict(
-    {"model": "tiny-llama", "data": "rows.jsonl", "parallelism": parallelism}
-)
+config = load({"model": "tiny-llama", "data": "rows.jsonl", "parallelism": parallelism}, ())
 with closing(JournalWriter([folder], stream=sys.argv[2], attempt=1)) as journal:
     compile_for(
         config, WorkerContext(run_id="run-1", folder=folder, workspace=folder, journal=journal)

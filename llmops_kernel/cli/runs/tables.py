@@ -109,7 +109,7 @@ def print_ids(console: Console, runs: Sequence[Run], names: Mapping[str, str]) -
 
 def _differing(runs: Sequence[Run]) -> list[list[str]]:
     """Return the config values that differ, and the code where it does."""
-    from llmops_kernel.config.reading.load import flatten
+    from llmops_kernel.config.reading.document import flatten
 
     configs = [flatten(run.record.config) for run in runs]
     rows = []

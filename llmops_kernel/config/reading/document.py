@@ -9,12 +9,13 @@ reads back the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from yaml.reader import ReaderError
 
 from llmops_kernel.config.problems import (
@@ -95,6 +96,25 @@ def dump(data: Any) -> str:
 def parse_value(text: str) -> Any:
     """Return one value as YAML reads it. Raises yaml.YAMLError, or RecursionError if too deep."""
     return yaml.load(text, Loader=Loader)
+
+
+def flatten(config: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path -> plain value, of a config or of its dictionary; empty mappings vanish.
+
+    The sections of a list have their numbers in the path: `data.train[0].path`.
+    """
+    data = config.model_dump(mode="json") if isinstance(config, BaseModel) else config
+    return dict(_flat(data, ""))
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
+            yield from _flat({f"{key}[{number}]": v for number, v in enumerate(value)}, prefix)
+        else:
+            yield f"{prefix}{key}", value
 
 
 # --- Positions ---

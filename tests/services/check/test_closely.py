@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.services.check.closely import (
     CloseCheck,
@@ -21,6 +20,7 @@ from llmops_kernel.services.check.closely import (
     tracker_findings,
 )
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
+from tests.configs import training_config_from_dict
 from tests.messages import missing
 
 

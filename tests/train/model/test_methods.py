@@ -8,9 +8,9 @@ import torch
 
 from llmops_kernel.config.models.methods import METHODS, MethodConfig
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_parameters, load_model
+from tests.configs import training_config_from_dict
 
 
 class BiasOnly(MethodConfig):

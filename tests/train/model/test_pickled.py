@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from llmops_kernel.config.reading.load import training_config_from_dict
 from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.engines.transformers.loading import load
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import load_model
+from tests.configs import training_config_from_dict
 
 
 class MakesFolder:
