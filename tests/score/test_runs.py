@@ -155,7 +155,7 @@ def test_the_output_is_the_folder_that_the_config_names(score: Score, tmp_path: 
 
 def test_a_judge_grades_the_answers(score: Score) -> None:
     rows = [{"id": n, "text": "good" if n % 4 else "bad"} for n in range(120)]
-    rows.append({"id": 120, "text": "[fail]"})
+    rows.append({"id": 120, "text": "[fail]"})  # Without an answer there is nothing to grade.
     judge = {"model": "tiny-qwen2", "rubric": "Is {output} a fine answer?"}
     judge["choices"] = ["good", "bad"]  # type: ignore[assignment]
     run = score(rows, **{"evaluation.judge": judge})
@@ -165,8 +165,11 @@ def test_a_judge_grades_the_answers(score: Score) -> None:
     assert metrics["judge_bad"] == pytest.approx(0.25)
     graded = table_of(output_of(run) / "_judge")
     assert [row["row_number"] for row in table_of(output_of(run))] == list(range(121))
-    assert graded[120]["error"]
-    assert {row["label"] for row in graded[:120]} == {"good", "bad"}
+    assert [row["input_row_number"] for row in graded] == list(range(121))
+    # The engine chooses the grade that its prompt names.
+    assert [row["label"] for row in graded] == [*(row["text"] for row in rows[:120]), None]
+    assert "column output is empty" in graded[120]["error"]
+    assert json.loads((output_of(run) / "_SUCCESS").read_text())["rows"] == 121
 
 
 @pytest.fixture
