@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.api.cluster_handle import Cluster
-from llmops_kernel.api.cluster_list import ClusterList
-from llmops_kernel.api.comparison import Comparison
+from llmops_kernel.api.cluster_handle import Cluster, ClusterList
 from llmops_kernel.api.environment import default_progress
-from llmops_kernel.api.preview import DataPreview, data_preview
 from llmops_kernel.api.run_handle import Run
-from llmops_kernel.api.run_list import RunList
-from llmops_kernel.api.tools import bench, demo, doctor
+from llmops_kernel.api.run_list import Comparison, RunList
+from llmops_kernel.api.tools import DataPreview, bench, data_preview, demo, doctor
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
 from llmops_kernel.services import templates

@@ -1,8 +1,8 @@
-"""The handle of a cluster."""
+"""The handle of a cluster, and a list of several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -12,6 +12,7 @@ from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
 from llmops_kernel.config.reading.shape import Overrides
+from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.jobs.client import Job
 from llmops_kernel.jobs.engines import EndedEngines
 from llmops_kernel.jobs.submit import Submission
@@ -24,6 +25,7 @@ from llmops_kernel.providers.protocol import (
     Progress,
 )
 from llmops_kernel.services import clusters, submission, templates
+from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table.listing import newest
 from llmops_kernel.services.scoring import standing
 
@@ -235,3 +237,30 @@ def describe_html(info: ClusterInfo) -> str:
 
 def _counted(noun: str, count: float) -> str:
     return f"{count:g} {noun}{'' if count == 1 else 's'}"
+
+
+# --- Several clusters at once: a list that prints one line a cluster ---
+
+
+class ClusterList(list[Cluster]):
+    """Prints one line a cluster."""
+
+    def __init__(
+        self, backend: Backend, clusters: Iterable[Cluster], *, errors: Iterable[LLMOpsError] = ()
+    ) -> None:
+        super().__init__(clusters)
+        self._backend = backend
+        self.errors = tuple(errors)
+        """Errors of contexts and providers whose clusters could not be listed."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(describe, self._infos())) or "no cluster; llmops.up()"
+
+    def _repr_html_(self) -> str:
+        lines = map(describe_html, self._infos())
+        return "<br>".join(lines) or "no cluster; <code>llmops.up()</code>"
+
+    def _infos(self) -> list[ClusterInfo]:
+        """Query all in parallel: one by one, two hundred clusters would take minutes."""
+        now = {info.name: info for info in self._backend.survey().infos}
+        return [now[cluster.name] for cluster in self if cluster.name in now]
