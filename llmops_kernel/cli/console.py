@@ -1,4 +1,4 @@
-"""Printing for all commands: tables, names with values, JSON and errors."""
+"""Printing for all commands: tables, names with values, JSON, errors, and slow progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,13 @@ from llmops_kernel.errors import LLMOpsError, inert
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.status import Status
     from rich.table import Table
     from rich.text import Text
 
     from llmops_kernel.cli.fitting_table import FittingTable
+    from llmops_kernel.services.types import ClusterInfo
+
 
 PIPE_WIDTH = 100_000
 """Width of files and pipes: nothing is folded or cut there, so that paths can be copied."""
@@ -228,3 +231,56 @@ def _save_traceback(text: str) -> str:
     except OSError as error:
         return f"the traceback could not be saved ({error}); LLMOPS_DEBUG=1 shows it"
     return f"the traceback is in {path}; LLMOPS_DEBUG=1 shows it"
+
+
+# --- Progress of slow cluster operations in the terminal ---
+
+
+_COUNTS_S = 3.0
+
+
+def bring_up(template: str, *, wait: bool = True) -> ClusterInfo:
+    """Start or attach to a cluster and show progress; Ctrl-C only stops the waiting."""
+    from llmops_kernel.services.clusters import read_template, up
+
+    loaded, path = read_template(template)
+    console = out(stderr=True)
+    try:
+        with console.status(f"Starting cluster {plain(loaded.name)} ...") as line:
+            return up(loaded, path=path, wait=wait, progress=progress_on(console, line))
+    except KeyboardInterrupt:
+        if loaded.provider != "local":
+            console.print(
+                f"Stopped waiting. The cluster keeps starting: llmops status {loaded.name}"
+            )
+        raise
+
+
+def progress_on(console: Console, line: Status) -> Callable[[str], None]:
+    """Return a function that moves the status line of a terminal.
+
+    Elsewhere, as in CI, it prints a line for each text that is new.
+    """
+    last_text = ""
+
+    def report(text: str) -> None:
+        nonlocal last_text
+        if console.is_terminal:
+            line.update(_Counting(text))
+        elif text != last_text:
+            last_text = text
+            console.print(plain(text))
+
+    return report
+
+
+class _Counting:
+    """A line of a terminal that ends with how long it has been shown, once that is seconds."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began_s = time.monotonic()
+
+    def __rich__(self) -> str:
+        passed_s = time.monotonic() - self._began_s
+        return plain(self._text) + (f" +{passed_s:.0f} s" if passed_s >= _COUNTS_S else "")

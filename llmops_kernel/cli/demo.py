@@ -147,7 +147,7 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _cluster(console: Console) -> None:
-    from llmops_kernel.cli.clusters.progress import bring_up
+    from llmops_kernel.cli.console import bring_up
     from llmops_kernel.services.clusters import is_ready
 
     _heading(console, "1  A Ray cluster that keeps running")
@@ -210,7 +210,7 @@ def score_both(console: Console, run: Run, config: Path, *, fit: Fit) -> bool:
     Both use one loaded engine: the second scoring starts at once.
     """
     from llmops_kernel import api
-    from llmops_kernel.cli.runs.scores import print_scores
+    from llmops_kernel.cli.runs.tables import print_scores
 
     _heading(console, "5  Scored: the base model against the adapter")
     file = score_config(config)

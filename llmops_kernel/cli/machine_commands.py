@@ -23,7 +23,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check this machine and this installation. Exit code 1 if anything failed."""
-    from llmops_kernel.cli.doctor.report import print_report
+    from llmops_kernel.cli.doctor_report import print_report
 
     raise typer.Exit(print_report(with_run=run, as_json=as_json, timeout_s=timeout_s))
 

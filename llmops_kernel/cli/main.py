@@ -8,14 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 # Importing these registers their commands.
-from llmops_kernel.cli import config_commands, data, machine_commands  # noqa: F401
+from llmops_kernel.cli import bench, config_commands, data, machine_commands  # noqa: F401
 from llmops_kernel.cli.app import app, join_help_lines
-from llmops_kernel.cli.bench import commands as bench_commands  # noqa: F401
-from llmops_kernel.cli.bench import score_commands  # noqa: F401
-from llmops_kernel.cli.clusters import actions, engines, group, guard, rights  # noqa: F401
+from llmops_kernel.cli.clusters import actions, group  # noqa: F401
 from llmops_kernel.cli.clusters import commands as cluster_commands  # noqa: F401
 from llmops_kernel.cli.console import show_error, show_unexpected
-from llmops_kernel.cli.runs import chat, export, listing, samples, submit  # noqa: F401
+from llmops_kernel.cli.runs import chat, export, listing, submit  # noqa: F401
 from llmops_kernel.cli.runs import commands as run_commands  # noqa: F401
 from llmops_kernel.errors import LLMOpsError
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from llmops_kernel.cli.clusters.table import cluster_table
+from llmops_kernel.cli.clusters.details import cluster_table
 from llmops_kernel.cli.console import facts, out, state, table
 from llmops_kernel.cli.fitting_table import FittingTable
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState

@@ -1,4 +1,4 @@
-"""`llmops suspend | resume | scale | delete`: change a cluster that exists."""
+"""`llmops suspend | resume | scale | delete | engines`: change a cluster that exists."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
-from llmops_kernel.cli.clusters.commands import ClusterName, Force
+from llmops_kernel.cli.clusters.commands import AsJson, ClusterName, Force
+from llmops_kernel.config.counted import counted
 
 if TYPE_CHECKING:
     from llmops_kernel.services.clusters import Cluster
     from llmops_kernel.services.types import ActionPreview, StopWay
+
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -36,8 +38,7 @@ def suspend(name: ClusterName = "local", yes: Yes = False, force: Force = False)
 def resume(name: ClusterName = "local", yes: Yes = False, force: Force = False) -> None:
     """Start a stopped or dead cluster again as it was defined."""
     from llmops_kernel.cli.clusters.details import details
-    from llmops_kernel.cli.clusters.progress import progress_on
-    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.cli.console import out, plain, progress_on
     from llmops_kernel.services import clusters
 
     cluster, console = clusters.find(name), out(stderr=True)
@@ -65,8 +66,7 @@ def scale(
 ) -> None:
     """Change a cluster's size. A local cluster is restarted, which stops what runs on it."""
     from llmops_kernel.cli.clusters.details import details
-    from llmops_kernel.cli.clusters.progress import progress_on
-    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.cli.console import out, plain, progress_on
     from llmops_kernel.services import clusters
     from llmops_kernel.services.types import ClusterSize
 
@@ -148,3 +148,41 @@ def _confirm(preview: ActionPreview, *, yes: bool, options: Sequence[str] = ()) 
             remedy=" ".join(["llmops", preview.action, preview.cluster, *options, "--yes"]),
         )
     typer.confirm("Continue?", abort=True)
+
+
+# --- `llmops engines`: the models that stay loaded on a cluster ---
+
+
+@command(CLUSTERS, example="llmops engines local --stop")
+def engines(
+    name: ClusterName = "local",
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop idle engines; takes a few seconds.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the models that score runs and chats have loaded, or stop the idle ones.
+
+    An engine stays loaded for `engine.keep_s` seconds after its last run, so that the next one
+    starts at once. It is also stopped when a training run needs its GPU.
+    """
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.services.clusters import find
+    from llmops_kernel.services.scoring.standing import end_idle, engine_line
+
+    cluster = find(name)
+    if stop:
+        with out(stderr=True).status("Stopping idle engines ..."):
+            result = end_idle(cluster)
+        if as_json:
+            return print_json({"ended": result.ended, "busy": result.busy})
+        busy = f"; {len(result.busy)} busy" if result.busy else ""
+        return out().print(f"Stopped {counted(len(result.ended), 'idle engine')}{busy}.")
+    loaded = cluster.ready_info().engines
+    if as_json:
+        return print_json(None if loaded is None else [engine.model_dump() for engine in loaded])
+    if loaded is None:
+        return out().print("– (the cluster did not answer)")
+    for engine in loaded:
+        out().print(engine_line(engine), markup=False, highlight=False)
+    return None if loaded else out().print(f"No model is loaded on cluster {name}.")

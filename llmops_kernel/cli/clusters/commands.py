@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmops_kernel.cli.app import CLUSTERS, command
-from llmops_kernel.cli.clusters.progress import bring_up
 from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import templates as complete_template
+from llmops_kernel.cli.console import bring_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ def ls(as_json: AsJson = False) -> None:
 
 
 def _print_list(infos: Sequence[ClusterInfo]) -> None:
-    from llmops_kernel.cli.clusters.table import cluster_table, reasons
+    from llmops_kernel.cli.clusters.details import cluster_table, reasons
     from llmops_kernel.cli.console import out
 
     out().print(cluster_table(infos))

@@ -1,20 +1,23 @@
-"""`llmops cluster render | init | diff | apply`: cluster templates for Kubernetes."""
+"""`llmops cluster render | init | diff | apply | guard | rights | rbac`, `llmops keep`."""
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from llmops_kernel.cli.app import CLUSTERS, EXAMPLES, app
+from llmops_kernel.cli.app import CLUSTERS, EXAMPLES, app, command
+from llmops_kernel.cli.complete import clusters as complete_cluster
 from llmops_kernel.cli.complete import templates as complete_template
 from llmops_kernel.cli.console import echo
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.types import EditEffect
+    from llmops_kernel.services.types import EditEffect, GuardReport, RightState
 
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -169,3 +172,166 @@ def _confirm(effect: EditEffect, template: str, *, yes: bool) -> None:
             remedy=f"llmops cluster apply {template} --yes",
         )
     typer.confirm("Apply?", abort=True)
+
+
+# --- `llmops cluster guard`, `llmops keep`: suspend idle clusters, or keep one up ---
+
+
+_GUARD_EXAMPLE = "llmops cluster guard gcp-h100 --once"
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SUBCOMMANDS["guard"] = _GUARD_EXAMPLE
+
+
+@group.command(epilog=f"Example: {_GUARD_EXAMPLE}")
+def guard(
+    name: Annotated[
+        str, typer.Argument(help="Name of the cluster.", autocompletion=complete_cluster)
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Check once, act if it is due, exit.")
+    ] = False,
+    every: Annotated[str, typer.Option(help="Time between two checks: `30s`, `5m`.")] = "30s",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Act even when the history of its runs cannot be archived."),
+    ] = False,
+) -> None:
+    """Suspend or delete a cluster according to the `idle` policy of its template.
+
+    Without `--once` it keeps checking until the cluster is suspended or deleted, or Ctrl-C.
+    Several guards can run at the same time. A Jupyter server with the extension does the same in
+    the background for clusters that you created, and for those that you name here without `--once`.
+    A guard acts only when your store has the journals of all runs on the cluster.
+    """
+    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.services.guard import guard_once, watch
+
+    period_s, last_line = duration_s(every), ""
+    if not once:
+        watch(name)
+    while True:
+        report = guard_once(name, force=force)
+        line = _sentence(report)
+        if line != last_line:
+            out().print(plain(line))
+            last_line = line
+        if once or report.is_last:
+            if report.trouble:
+                raise typer.Exit(1)
+            return
+        time.sleep(period_s)
+
+
+@command(CLUSTERS, example="llmops keep gcp-h100 --for 2h")
+def keep(
+    name: Annotated[
+        str, typer.Argument(help="Name of the cluster.", autocompletion=complete_cluster)
+    ],
+    for_: Annotated[
+        str, typer.Option("--for", help="How long from now: `2h`, `30m`, `1d`; `0` ends it.")
+    ] = "2h",
+) -> None:
+    """Keep idle guards from suspending or deleting a cluster for a while."""
+    from llmops_kernel.cli.clusters.details import details
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.services.clusters import find
+
+    info = find(name).provider.keep(name, for_s=duration_s(for_))
+    out().print(details(info))
+
+
+def duration_s(text: str) -> float:
+    """Return seconds for `2h`, `1h30m` or `90`. Raises BadParameter."""
+    pieces = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd]?)", text.strip().lower())
+    if not pieces or "".join("".join(p) for p in pieces) != re.sub(r"\s", "", text.lower()):
+        raise typer.BadParameter(f"{text!r} is not a duration: write 2h, 30m, 90s, 1d or 0")
+    return sum(float(number) * _UNITS[unit or "s"] for number, unit in pieces)
+
+
+def _sentence(report: GuardReport) -> str:
+    from llmops_kernel.cli.clusters.details import due
+
+    if report.trouble:
+        return f"Cluster {report.cluster}: {report.trouble}"
+    if report.did:
+        return f"Cluster {report.cluster}: {report.did}, as {report.state.why}"
+    state = report.state
+    parts = due(
+        kept_until_s=state.kept_until_s,
+        suspends_at_s=state.suspends_at_s,
+        ends_at_s=state.ends_at_s,
+    )
+    nothing = f"Cluster {report.cluster}: nothing to do"
+    return "; ".join([nothing, *([state.why] if state.why else []), *parts])
+
+
+# --- `llmops cluster rights | rbac`: what users of a template need to be allowed on Kubernetes ---
+
+
+_RIGHTS = "llmops cluster rights gcp-h100"
+_RBAC = "llmops cluster rbac gcp-h100 --for group:ml-engineers > rbac.yaml"
+SUBCOMMANDS.update(rights=_RIGHTS, rbac=_RBAC)
+Namespace = Annotated[str | None, typer.Option(help="Default: the template's, else the context's.")]
+_COLUMNS = ("granted", "verb", "resource", "rule", "off without it")
+
+
+@group.command(epilog=f"Example: {_RIGHTS}")
+def rights(template: Template, namespace: Namespace = None, as_json: AsJson = False) -> None:
+    """List the rights that a template's clusters need, and whether you have them.
+
+    Each right is checked with a SelfSubjectAccessReview, which every signed-in user may make. Exits
+    with 1 if a right of the namespace is missing.
+    """
+    from llmops_kernel.cli.console import out, plain, print_json, table
+    from llmops_kernel.services import templates
+
+    rows, place = templates.rights(template, namespace=namespace)
+    missing = [right for right in rows if right.is_granted is False and not right.is_cluster_wide]
+    if as_json:
+        print_json([right.model_dump(mode="json") for right in rows])
+    else:
+        out(stderr=True).print(f"Asked in {plain(place)}")
+        out().print(table(_COLUMNS, [_row(right) for right in rows]))
+        if missing:
+            next_step = f"llmops cluster rbac {plain(template)} --for user:NAME"
+            out().print(f"Missing: {len(missing)}. An administrator grants them with: {next_step}")
+    if missing:
+        raise typer.Exit(1)
+
+
+@group.command(epilog=f"Example: {_RBAC}")
+def rbac(
+    template: Template,
+    for_: Annotated[
+        str,
+        typer.Option(
+            "--for", help="Who gets the rights: `user:`, `group:` or `service-account:` and a name."
+        ),
+    ],
+    namespace: Namespace = None,
+    cluster_wide: Annotated[
+        bool,
+        typer.Option(
+            "--cluster-wide",
+            help="The optional ClusterRole instead: reads of nodes and of Kueue's quotas.",
+        ),
+    ] = False,
+) -> None:
+    """Print a Role with exactly what a template's clusters need, and its RoleBinding.
+
+    Rights for a single object name it. Does not contact an API server.
+    """
+    from llmops_kernel.services import templates
+
+    text = templates.roles(template, subject=for_, namespace=namespace, cluster_wide=cluster_wide)
+    echo(text, nl=False)
+
+
+def _row(right: RightState) -> list[str]:
+    from llmops_kernel.cli.console import plain
+
+    granted = {True: "yes", False: "[red]no[/]", None: "–"}[right.is_granted]
+    name = f" {right.name}" if right.name else ""
+    scope = " (cluster-wide, optional)" if right.is_cluster_wide else ""
+    rule = "–" if right.rule is None else str(right.rule)
+    return [granted, right.verb, plain(f"{right.resource}{name}{scope}"), rule, plain(right.off)]

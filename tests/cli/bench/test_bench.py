@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmops_kernel.cli.bench.commands import loop_table
+from llmops_kernel.cli.bench import loop_table
 from llmops_kernel.views.bench_figures import LoopFigures, Measured
 from tests.benchmarks.presets import Preset, write_workspace
 from tests.cli.conftest import Llmops, process

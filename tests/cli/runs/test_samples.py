@@ -7,7 +7,7 @@ import json
 import pytest
 
 from llmops_kernel import api
-from llmops_kernel.cli.runs.samples import marked
+from llmops_kernel.cli.runs.commands import marked
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.store import RunStore
 from tests.cli.conftest import Llmops

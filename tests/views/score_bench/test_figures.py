@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from llmops_kernel.cli.bench.score_table import plan_table, score_table
+from llmops_kernel.cli.score_table import plan_table, score_table
 from llmops_kernel.views.score_bench.figures import (
     ScoreFigures,
     ScoreMeasured,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from llmops_kernel.cli.clusters.guard import duration_s
+from llmops_kernel.cli.clusters.group import duration_s
 from llmops_kernel.store.store import RunStore
 from tests.cli.conftest import Llmops, llmops
 from tests.conftest import home
