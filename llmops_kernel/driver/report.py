@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from llmops_kernel.driver.process_times import driver_times
+from llmops_kernel.driver.nodes import driver_times
 from llmops_kernel.driver.storage import (
     offers_to_clients,
     open_bucket,

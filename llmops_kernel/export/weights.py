@@ -1,4 +1,4 @@
-"""Load the trained model, merge its adapter, save it, and check that its answers stay the same."""
+"""Load the trained model of a run, merge its adapter, save it, and check its answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -15,15 +16,15 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from llmops_kernel.errors import ModelError
+from llmops_kernel.errors import ExportError, ModelError
 from llmops_kernel.export import card
 from llmops_kernel.export.answers import Answer, Check, answer_all, compare, default_prompts
-from llmops_kernel.export.sources import ADAPTER_CONFIG, adapter_config, base_model, local_result
 from llmops_kernel.models import merging
 from llmops_kernel.models.answer_ends import list_ends, set_answer_ends
 from llmops_kernel.models.merging import make_portable, portable_name
-from llmops_kernel.models.source import pickle_refused
+from llmops_kernel.models.source import model_source, pickle_refused
 from llmops_kernel.store.export_job import ExportJob, ModelSource
+from llmops_kernel.tables.files import open_url
 
 Progress = Callable[[str], None]
 
@@ -231,3 +232,57 @@ def write_adapter(job: ExportJob, located: Located, folder: Path, progress: Prog
     make_readable(folder)
     what = "A PEFT adapter with its tokenizer; it needs the base model."
     (folder / card.NAME).write_text(card.card(job, what=what, notes=(), base_folder=located.base))
+
+
+# --- The files of an export: the run's result and its base model, as local folders ---
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+DOWNLOAD = ".result"
+"""In the scratch folder: the result of a run that is at a URL."""
+
+
+def local_result(source: ModelSource, scratch: Path) -> Path:
+    """Return the folder of the run's result; one at a URL is downloaded into `scratch`."""
+    if "://" not in source.location:
+        return Path(source.location)
+    folder = scratch / DOWNLOAD
+    try:
+        filesystem, path = open_url(source.location)
+        files = filesystem.find(path)
+        for file in files:
+            target = folder / str(file)[len(str(path)) :].lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            filesystem.get_file(file, str(target))
+    except Exception as error:  # Each kind of bucket has errors of its own.
+        raise ExportError(
+            f"The result of the run cannot be read from {source.location}:"
+            f" {type(error).__name__}: {error}",
+            remedy="check the URL and the credentials for it in this environment",
+        ) from error
+    if not files:
+        raise ExportError(
+            f"The result of the run is gone: there is nothing at {source.location}",
+            remedy="restore it, or train again: llmops resubmit RUN",
+        )
+    return folder
+
+
+def adapter_config(folder: Path) -> dict[str, Any]:
+    """Return an adapter's config; empty if there is none."""
+    with suppress(OSError, ValueError):
+        value = json.loads((folder / ADAPTER_CONFIG).read_text())
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def base_model(source: ModelSource, result: Path) -> str:
+    """Return the base model as a folder or a hub id. Raises ModelError."""
+    base = source.base or str(adapter_config(result).get("base_model_name_or_path") or "")
+    if not base:
+        raise ModelError(
+            f"Neither the run nor {result / ADAPTER_CONFIG} names the base model.",
+            remedy="name it with --base",
+        )
+    roots = tuple(Path(root) for root in source.roots)
+    return model_source(base, roots=roots, cache=None)

@@ -6,12 +6,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from llmops_kernel.export.gguf_file.write import write_gguf
+from llmops_kernel.export.gguf_file import write_gguf
 from llmops_kernel.export.hub import write_hub, write_manifest
-from llmops_kernel.export.sources import DOWNLOAD
-from llmops_kernel.export.triton import write_triton
-from llmops_kernel.export.vllm import write_vllm
-from llmops_kernel.export.weights import Located, Progress, locate, write_merged
+from llmops_kernel.export.vllm import write_triton, write_vllm
+from llmops_kernel.export.weights import DOWNLOAD, Located, Progress, locate, write_merged
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 
 

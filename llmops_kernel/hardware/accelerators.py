@@ -1,23 +1,4 @@
-"""Dense peak FLOPS, memory and bandwidth of accelerators, as cited data; unknown is None.
-
-A device is found by the exact name that PyTorch reports, because variants of one chip
-differ by up to a third (H100 PCIe 756, NVL 835, SXM 989 TFLOPS) and a guess would put a
-wrong MFU on a chart. A MIG slice, a renamed or a future device is simply unknown.
-
-Left out on purpose, since the sources disagree or are missing (MFU then shows a dash):
-
-* H200 NVL: bfloat16 is 835 in one table and 840 in another.
-* A10G: two tables say 125, which is the A10's figure; AWS's own sheet says 70.
-* RTX A6000: 154.85 (tensor cores) against 38.7 (without).
-* RTX 4090: 165.2, 98 and 82.6 are all in use.
-* RTX PRO 6000: one rounded figure for three editions of 300 to 600 W.
-* MI350X, MI355X: 2300 and 2500 are both used for the latter.
-* MI250X in float32, H100 NVL in float32 (60 or 67), GH200 in float32: no agreed value.
-* B300 and GB300 in TF32: no figure for one GPU. MI300X and MI325X in TF32 (653.7 in the sheets):
-  ROCm's libraries compute in it only where they are told to apart from PyTorch's setting.
-* TPU, Gaudi, Trainium: this package trains through CUDA and ROCm only, and the unit
-  (core, chip, device) differs between the sources.
-"""
+"""Accelerators and host types, as cited data; unknown is None."""
 
 from __future__ import annotations
 
@@ -203,3 +184,55 @@ def peak_flops_override(text: str | None) -> float | None:
             remedy="give the dense peak of one device in TFLOPS, such as 989.4, or unset it",
         )
     return tflops * TFLOPS
+
+
+# --- Host types: how many accelerators, how much memory and disk one machine has; data only ---
+
+
+_GIB = 2**30
+_GCP = "Google Cloud, accelerator-optimized machine family"
+_AWS = "AWS EC2, accelerated computing instances"
+
+
+@dataclass(frozen=True)
+class HostType:
+    """A type of machine."""
+
+    name: str
+    accelerator_name: str
+    """A name of `hardware.accelerators`."""
+    num_accelerators: int
+    num_cpus: int | None
+    """Hardware threads (vCPUs)."""
+    memory_bytes: int
+    disk_bytes: int | None
+    """Local SSD."""
+    source: str
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        return find(self.accelerator_name)
+
+
+HOSTS: Final[tuple[HostType, ...]] = (
+    HostType(
+        "onprem-4xa100", "A100 SXM 80GB", 4, None, 600 * 10**9, 3 * 10**12,
+        "Uber, Open Source and In-House: How Uber Optimizes LLM Training (2024)",
+    ),
+    HostType("a2-highgpu-8g", "A100 SXM 40GB", 8, 96, 680 * _GIB, None, _GCP),
+    HostType("a2-ultragpu-8g", "A100 SXM 80GB", 8, 96, 1360 * _GIB, 3 * 10**12, _GCP),
+    HostType("a3-highgpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP),
+    HostType("a3-megagpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP),
+    HostType("a3-ultragpu-8g", "H200 SXM", 8, 224, 2952 * _GIB, 12 * 10**12, _GCP),
+    HostType("p4d.24xlarge", "A100 SXM 40GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS),
+    HostType("p4de.24xlarge", "A100 SXM 80GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS),
+    HostType("p5.48xlarge", "H100 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS),
+    HostType("p5en.48xlarge", "H200 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS),
+)  # fmt: skip
+
+_BY_NAME: Final = {host.name: host for host in HOSTS}
+
+
+def find_host(name: str) -> HostType | None:
+    """Return the host type of that name, or None."""
+    return _BY_NAME.get(name.casefold())

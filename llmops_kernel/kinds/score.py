@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind, cost_figure
-from llmops_kernel.metrics.direction import better_of
+from llmops_kernel.metrics.scores import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.record.record import RunRecord

@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from llmops_kernel.kinds.kind import ALL_ACTIONS, START_WORDS, Column, Figure, RunKind, cost_figure
-from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
+from llmops_kernel.metrics.scores import lower_is_better
 from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
 from llmops_kernel.store.record.record import RunRecord

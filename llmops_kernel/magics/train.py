@@ -15,7 +15,6 @@ from llmops_kernel.config.reading.document import parse_yaml
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import changes_in, combined
-from llmops_kernel.magics.failure import MagicError
 from llmops_kernel.services.submission import from_config, from_text
 
 if TYPE_CHECKING:
@@ -211,3 +210,28 @@ def parse(line: str) -> argparse.Namespace | None:
             f"{options.variable!r} cannot be the name of a variable.", remedy="%%train --as my_run"
         )
     return options
+
+
+# --- An error of a magic: its message and what to do next, without a traceback of our code ---
+
+
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+
+
+class MagicError(Exception):
+    """Fails the cell, so that papermill stops at it too; IPython prints no traceback of it."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    @classmethod
+    def of(cls, error: LLMOpsError) -> MagicError:
+        """Return the failure of a cell for an error of a run, a config or a cluster."""
+        return cls(error.message, remedy=error.remedy)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython prints in place of a traceback."""
+        first = f"{_RED}{self.message}{_PLAIN}"
+        return [first, f"  Try: {self.remedy}"] if self.remedy else [first]

@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
+from llmops_kernel.driver.nodes import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket, ray_logs, run_folder
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
-from llmops_kernel.metrics.grades import FOLDER
+from llmops_kernel.metrics.scores import FOLDER
 from llmops_kernel.score.evaluate.judge import judge_config
 from llmops_kernel.score.evaluate.totals import Totals
 from llmops_kernel.score.live import LiveReport

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.driver.nodes.holds import Node, NodeHolds
+from llmops_kernel.driver.nodes import Node, NodeHolds
 from llmops_kernel.score.scorer import Scorer, ScorerSetup
 from llmops_kernel.score.standing.replicas import (
     forget,

@@ -14,7 +14,7 @@ from typing import Any
 
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
-from llmops_kernel.driver.nodes.holds import this_node
+from llmops_kernel.driver.nodes import this_node
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt

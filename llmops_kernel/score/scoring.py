@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.place import capacity_of
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.nodes import NodeHolds
+from llmops_kernel.driver.queue_place import capacity_of
+from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError

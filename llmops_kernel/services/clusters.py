@@ -15,8 +15,7 @@ from llmops_kernel.errors import (
     LLMOpsError,
 )
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.jobs.history import Way, archive_before, stop_after_archiving
-from llmops_kernel.jobs.outputs.loss import only_copies
+from llmops_kernel.jobs.history import Way, archive_before, only_copies, stop_after_archiving
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.providers.dashboard.rest import with_run_states

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.reading.shape import Overrides
-from llmops_kernel.jobs.outputs.loss import about_outputs
+from llmops_kernel.jobs.history import about_outputs
 from llmops_kernel.jobs.submit import Submission, submit_run
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.kind import RunKind, load_attribute

@@ -10,7 +10,7 @@ import pytest
 
 CODE = """
 import os, sys
-from llmops_kernel.driver.cores import threads_set_by_user, use_cores
+from llmops_kernel.driver.nodes import threads_set_by_user, use_cores
 if sys.argv[2] == "before":
     import torch
 print(threads_set_by_user(), use_cores(int(sys.argv[1])))

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from llmops_kernel.driver.process_times import born_s, driver_times
+from llmops_kernel.driver.nodes import born_s, driver_times
 from llmops_kernel.warm.launcher import DRIVER_ENV_VAR
 
 

@@ -14,7 +14,7 @@ import pytest
 from llmops_kernel.driver import report
 from llmops_kernel.driver.storage import Bucket, open_bucket
 from llmops_kernel.errors import ExportError, StoreError
-from llmops_kernel.export.sources import local_result
+from llmops_kernel.export.weights import local_result
 from llmops_kernel.metrics.events import CheckpointEvent, Event, OutputEvent, WarningEvent
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.store.export_job import ModelSource

@@ -33,7 +33,7 @@ def test_an_adapter_beside_its_base(store: Store, adapter: Path, tmp_path: Path)
 def test_gguf_names_the_end_of_the_turn(tmp_path: Path) -> None:
     import gguf
 
-    from llmops_kernel.export.gguf_file.tokenizer import add_tokenizer
+    from llmops_kernel.export.gguf_file import add_tokenizer
     from tests.export.test_gguf import small_tokenizer
 
     found = {}

@@ -198,7 +198,7 @@ def test_what_cannot_be_written_names_the_other_tool(
 def test_how_a_text_is_split_has_the_name_that_llama_cpp_knows(
     steps: list[dict[str, Any]], expected: str | None
 ) -> None:
-    from llmops_kernel.export.gguf_file.tokenizer import pre_tokenizer
+    from llmops_kernel.export.gguf_file import pre_tokenizer
 
     core = {
         "model": {"type": "BPE"},

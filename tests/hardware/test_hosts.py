@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.hardware.hosts import HOSTS, HostType, find_host
+from llmops_kernel.hardware.accelerators import HOSTS, HostType, find_host
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from llmops_kernel.magics.failure import MagicError
+from llmops_kernel.magics.train import MagicError
 
 Captured = pytest.CaptureFixture[str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.metrics.direction import better_of, lower_is_better
+from llmops_kernel.metrics.scores import better_of, lower_is_better
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.metrics.words import lcs_length, similarity, words
+from llmops_kernel.metrics.scores import lcs_length, similarity, words
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=80)
 

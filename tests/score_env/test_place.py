@@ -11,7 +11,7 @@ import pytest
 from llmops_kernel import score_env
 from llmops_kernel.jobs.upload import SUPPORTED_RAY
 from llmops_kernel.score.engines.vllm.compat import CHECKED_ON
-from llmops_kernel.score_env.place import MADE
+from llmops_kernel.score_env import MADE
 from tests.checks import pins
 
 FILES = sorted(Path(score_env.__file__).parent.glob("requirements-*.txt"))

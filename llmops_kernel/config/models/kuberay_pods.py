@@ -14,7 +14,7 @@ from llmops_kernel.config.models.section import (
     Price,
     Section,
 )
-from llmops_kernel.hardware.hosts import HOSTS, HostType, find_host
+from llmops_kernel.hardware.accelerators import HOSTS, HostType, find_host
 
 _GIB = 2**30
 HOST_SHARE = 0.92

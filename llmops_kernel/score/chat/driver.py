@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score import ChatConfig
-from llmops_kernel.driver.queue.place import capacity_of
+from llmops_kernel.driver.queue_place import capacity_of
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError

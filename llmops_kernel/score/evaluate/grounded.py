@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from llmops_kernel.metrics.words import words
+from llmops_kernel.metrics.scores import words
 
 Outcome = Literal[
     "supported", "unsupported", "refused_rightly", "refused_wrongly", "refused_unknown"

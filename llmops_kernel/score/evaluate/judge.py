@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.metrics.grades import FOLDER, ROW, grade_value
+from llmops_kernel.metrics.scores import FOLDER, ROW, grade_value
 
 _PARTS: Final = "part-*.parquet"
 _NAME: Final = 34

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from llmops_kernel.errors import MissingDependencyError
-from llmops_kernel.metrics.words import lcs_length, words
+from llmops_kernel.metrics.scores import lcs_length, words
 
 # --- Equality of answers: texts but for white space, JSON by value ---
 

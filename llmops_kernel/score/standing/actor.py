@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.driver.compat import ray_logs
-from llmops_kernel.driver.cores import threads_set_by_user, use_cores
-from llmops_kernel.driver.nodes.holds import this_node
+from llmops_kernel.driver.nodes import this_node, threads_set_by_user, use_cores
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt

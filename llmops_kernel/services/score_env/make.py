@@ -14,7 +14,7 @@ from pathlib import Path
 
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.score_env.place import ENV_VAR, MADE, parts, path, python, ready
+from llmops_kernel.score_env import ENV_VAR, MADE, parts, path, python, ready
 
 _NO_NETWORK = (
     "no matching distribution", "could not find a version", "connection", "name resolution",

@@ -13,8 +13,7 @@ import pandas as pd
 
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.metrics.bootstrap import Floats, Interval, mean_difference, ratio_of_sums
-from llmops_kernel.metrics.direction import better_of
-from llmops_kernel.metrics.words import similarity
+from llmops_kernel.metrics.scores import better_of, similarity
 from llmops_kernel.services.scoring.join import (
     ROW_NUMBER,
     Bools,

@@ -15,7 +15,7 @@ import numpy as np
 
 from llmops_kernel.errors import ComparisonError, DataError, MissingDependencyError
 from llmops_kernel.metrics.bootstrap import Floats
-from llmops_kernel.metrics.grades import FOLDER, ROW, grade_value
+from llmops_kernel.metrics.scores import FOLDER, ROW, grade_value
 from llmops_kernel.tables.files import open_url
 
 # --- Grades of a judge, by row ---

@@ -10,7 +10,6 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
-from llmops_kernel.metrics.direction import lower_is_better
 from llmops_kernel.metrics.events import (
     AnyEvent,
     CheckpointEvent,
@@ -23,6 +22,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
 )
 from llmops_kernel.metrics.flops import REJECTED_PEAK, possible
+from llmops_kernel.metrics.scores import lower_is_better
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key, stride_for
 from llmops_kernel.store.journal.sample_texts import SampleTexts

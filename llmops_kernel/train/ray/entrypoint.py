@@ -14,9 +14,9 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
-from llmops_kernel.driver.nodes.holds import NodeHolds
-from llmops_kernel.driver.queue.place import ClusterCapacity, capacity_of
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.nodes import NodeHolds
+from llmops_kernel.driver.queue_place import ClusterCapacity, capacity_of
+from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record.spec import RunSpec

@@ -8,7 +8,7 @@ import ray
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.engines import free_idle
-from llmops_kernel.driver.queue.place import ClusterCapacity
+from llmops_kernel.driver.queue_place import ClusterCapacity
 from llmops_kernel.errors import ClusterError
 
 _BUSY = "another run uses the rest; `llmops status` shows which, `llmops stop` ends it"

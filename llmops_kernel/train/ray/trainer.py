@@ -14,8 +14,8 @@ from ray.train import FailureConfig, Result
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from llmops_kernel.driver import compat
-from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.nodes import NodeHolds, this_node
+from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.hardware import loopback
 from llmops_kernel.metrics.events import RestartEvent, WarningEvent
 from llmops_kernel.store.logs.run_lines import RunLines

@@ -7,9 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from llmops_kernel.driver.cores import use_cores
 from llmops_kernel.driver.last_lines import mark_last_lines
-from llmops_kernel.driver.nodes.holds import this_node
+from llmops_kernel.driver.nodes import this_node, use_cores
 from llmops_kernel.hardware import loopback
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.train.script import meeting

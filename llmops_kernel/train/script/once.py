@@ -16,8 +16,7 @@ from typing import NoReturn
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
-from llmops_kernel.driver.cores import use_all_cores
-from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
+from llmops_kernel.driver.nodes import NodeHolds, only_node, use_all_cores
 from llmops_kernel.driver.ray_job import add_metadata
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.metrics.events import EndEvent, FailureEvent

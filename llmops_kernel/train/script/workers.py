@@ -18,9 +18,9 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import compat, report
 from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.last_lines import LastLines
-from llmops_kernel.driver.nodes.holds import NodeHolds, this_node
-from llmops_kernel.driver.queue.place import ClusterCapacity, capacity_of
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.nodes import NodeHolds, this_node
+from llmops_kernel.driver.queue_place import ClusterCapacity, capacity_of
+from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from llmops_kernel.config.models.section import NODE_PRICE_ENV_VAR, NodePrice, Price
-from llmops_kernel.driver.nodes.holds import NodeHolds, only_node
+from llmops_kernel.driver.nodes import NodeHolds, only_node
 from llmops_kernel.metrics.events import Event, HoldEvent
 
 PRICE = NodePrice(node_hour=2.5, currency="EUR", only_node=True).environment()[NODE_PRICE_ENV_VAR]

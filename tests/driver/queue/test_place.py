@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmops_kernel.driver.queue.place import ClusterUse, QueuePosition, Request, find_place
+from llmops_kernel.driver.queue_place import ClusterUse, QueuePosition, Request, find_place
 from tests.messages import missing
 
 OWN, FIRST, SECOND, NOTEBOOK = "01", "02", "03", "04"

@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from llmops_kernel.driver.queue.place import Amounts, ClusterUse, Request
-from llmops_kernel.driver.queue.watch import QueueWatch, Turn
+from llmops_kernel.driver.queue_place import Amounts, ClusterUse, Request
+from llmops_kernel.driver.queue_watch import QueueWatch, Turn
 from llmops_kernel.metrics.events import Event, QueueEvent
 from tests.messages import missing
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llmops_kernel.driver.queue.place import ClusterUse, Request
-from llmops_kernel.driver.queue.watch import QueueWatch
+from llmops_kernel.driver.queue_place import ClusterUse, Request
+from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.metrics.events import Event, PhaseEvent, QueueEvent
 from tests.waiting import until
 

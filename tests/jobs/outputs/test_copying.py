@@ -10,9 +10,8 @@ import pytest
 from llmops_kernel.errors import ClusterUnreachableError, StoreError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.follow import Follower
-from llmops_kernel.jobs.history import runs_to_archive
+from llmops_kernel.jobs.history import only_copies, runs_to_archive
 from llmops_kernel.jobs.mirror import JournalMirror, copy_outputs
-from llmops_kernel.jobs.outputs.loss import only_copies
 from llmops_kernel.store.outputs.copies import output_events
 from llmops_kernel.store.outputs.parts import PART_BYTES
 from llmops_kernel.store.paths import RunFolder

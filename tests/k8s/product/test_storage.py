@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import llmops_kernel as llmops
-from llmops_kernel.export.sources import local_result
+from llmops_kernel.export.weights import local_result
 from llmops_kernel.services.scoring.output import ScoredOutput
 from llmops_kernel.store.export_job import ModelSource
 from tests.k8s.product.test_end_to_end import ROOT, config

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.metrics.grades import FOLDER, grade_value
+from llmops_kernel.metrics.scores import FOLDER, grade_value
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.score.evaluate.judge import Grades, judge_config
 from llmops_kernel.score.input.prompts import PromptMaker

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel import score_env
-from llmops_kernel.score_env.place import MADE
+from llmops_kernel.score_env import MADE
 from llmops_kernel.services.submission import from_config
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.store.store import RunStore

@@ -17,7 +17,7 @@ from llmops_kernel.errors import ClusterUnreachableError, MissingDependencyError
 from llmops_kernel.kinds.score_config import effect
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
-from llmops_kernel.score_env.place import MADE
+from llmops_kernel.score_env import MADE
 from llmops_kernel.services.backend import Backend, use
 from llmops_kernel.services.submission import from_config
 from llmops_kernel.store.record.record import RunRecord

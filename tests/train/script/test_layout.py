@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.config.models.script import ScriptConfig, WorkerResources
-from llmops_kernel.driver.queue.place import ClusterCapacity
+from llmops_kernel.driver.queue_place import ClusterCapacity
 from llmops_kernel.train.script.workers import WorkerNode, layout, needs
 
 

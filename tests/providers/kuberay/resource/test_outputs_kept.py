@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
-from llmops_kernel.jobs.outputs.loss import about_outputs
+from llmops_kernel.jobs.history import about_outputs
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.providers.protocol import ClusterAction
 from llmops_kernel.services.clusters import Cluster

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from llmops_kernel.driver import kv_store
-from llmops_kernel.driver.queue.place import (
+from llmops_kernel.driver.queue_place import (
     Amounts,
     ClusterUse,
     QueuePosition,

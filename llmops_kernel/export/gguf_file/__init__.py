@@ -1,1 +1,0 @@
-"""Writes GGUF files for llama.cpp, by the `gguf` package."""
