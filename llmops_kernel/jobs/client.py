@@ -20,7 +20,7 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.jobs.upload import PackageBody, broke_off, check_size, too_large_for_way
-from llmops_kernel.providers.dashboard.http import LOOPBACK, open_http
+from llmops_kernel.providers.dashboard import LOOPBACK, open_http
 from llmops_kernel.providers.protocol import Connection, Progress
 
 JOB_TERMINAL = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from llmops_kernel.errors import ClusterError, LLMOpsError, SubmissionError, WorkspaceError
-from llmops_kernel.providers.dashboard.http import open_http
+from llmops_kernel.providers.dashboard import open_http
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.version import SUPPORTED_RAY
 

@@ -12,7 +12,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.providers.kept_info import KeptInfo
+
+
+class KeptInfo(BaseModel):
+    """A loaded model that later runs of this machine map into memory instead of reading it."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    model: str
+    """As the config names it."""
+    dtype: str
+    """Of the run's config; `tokenizer` if it is only that, in the fork server's memory."""
+    num_bytes: int
+    """Of its file; of a tokenizer, an estimate of its memory."""
+    used_s: float
+    """Unix time at which a run last used it."""
+
 
 Progress = Callable[[str], None]
 """Takes one line of readable text."""

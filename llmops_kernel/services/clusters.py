@@ -18,7 +18,7 @@ from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import Way, archive_before, only_copies, stop_after_archiving
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import TERMINAL
-from llmops_kernel.providers.dashboard.rest import with_run_states
+from llmops_kernel.providers.dashboard import with_run_states
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,

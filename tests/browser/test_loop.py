@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from llmops_kernel.providers.dashboard.http import open_http
+from llmops_kernel.providers.dashboard import open_http
 from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
 from tests.browser.lab_page import opened

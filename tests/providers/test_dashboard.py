@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard
 from llmops_kernel.providers.protocol import Connection
 from tests.providers.kuberay.ray_dashboard import RayDashboard
 

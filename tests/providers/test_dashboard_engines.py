@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.providers.dashboard.rest import engine_actors, engine_info, note_path
+from llmops_kernel.providers.dashboard import engine_actors, engine_info, note_path
 from llmops_kernel.providers.protocol import EngineInfo
 from llmops_kernel.services.scoring.standing import engine_line, model_name
 

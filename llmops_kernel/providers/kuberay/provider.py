@@ -70,7 +70,7 @@ class KubeRayProvider(ClusterProvider):
         would do, and who made a cluster of somebody else. Raises ClusterStateError if that has
         another specification, ClusterStartError, KubeError, ConfigError.
         """
-        from llmops_kernel.providers.kuberay.edit.attach import note_of
+        from llmops_kernel.providers.kuberay.apply import note_of
         from llmops_kernel.providers.kuberay.life.create import create_or_find
 
         own, report = _own(template), progress or _silent
@@ -287,7 +287,7 @@ class KubeRayProvider(ClusterProvider):
         self, template: AnyTemplate, *, namespace: str | None = None
     ) -> tuple[Sequence[RightState], str]:
         """Return the rights that its clusters need, and where they were asked for."""
-        from llmops_kernel.providers.kuberay.access.needs import rights_for
+        from llmops_kernel.providers.kuberay.needs import rights_for
 
         return rights_for(_own(template), namespace=namespace)
 
@@ -300,14 +300,14 @@ class KubeRayProvider(ClusterProvider):
         cluster_wide: bool = False,
     ) -> str:
         """Return a Role, or the optional ClusterRole, and its binding to `subject`."""
-        from llmops_kernel.providers.kuberay.access.needs import roles_for
+        from llmops_kernel.providers.kuberay.needs import roles_for
 
         own = _own(template)
         return roles_for(own, subject=subject, namespace=namespace, cluster_wide=cluster_wide)
 
     def effect(self, template: AnyTemplate, *, name: str | None = None) -> EditEffect:
         """Return what `apply` would do. Raises ClusterNotFoundError, KubeError."""
-        from llmops_kernel.providers.kuberay.edit.apply import effect_of
+        from llmops_kernel.providers.kuberay.apply import effect_of
 
         return effect_of(self._find(name or template.name), _own(template))
 
@@ -318,7 +318,7 @@ class KubeRayProvider(ClusterProvider):
 
         Raises ClusterNotFoundError, ClusterStateError, KubeError.
         """
-        from llmops_kernel.providers.kuberay.edit.apply import apply
+        from llmops_kernel.providers.kuberay.apply import apply
 
         located, own = self._find(name or template.name), _own(template)
         apply(located, own, force=force)

@@ -22,11 +22,9 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.hardware.load import is_loaded, patience_s
 from llmops_kernel.providers.capabilities import require_possible
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard
 from llmops_kernel.providers.local import launch, start
-from llmops_kernel.providers.local.actions import preview_of
-from llmops_kernel.providers.local.cleanup import clear, end_processes
-from llmops_kernel.providers.local.logs import exited_part, job_logs
+from llmops_kernel.providers.local.cleanup import clear, end_processes, exited_part, job_logs
 from llmops_kernel.providers.local.processes import (
     cluster_processes,
     head_process,
@@ -42,7 +40,7 @@ from llmops_kernel.providers.local.record import (
     difference,
     recordable,
 )
-from llmops_kernel.providers.local.status import announcement, look
+from llmops_kernel.providers.local.status import announcement, look, preview_of
 from llmops_kernel.providers.protocol import (
     ActionPreview,
     ClusterAction,

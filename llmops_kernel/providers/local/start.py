@@ -9,9 +9,9 @@ from pathlib import Path
 
 from llmops_kernel.errors import ClusterStartError
 from llmops_kernel.hardware.load import busy_words, patience_s
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard
+from llmops_kernel.providers.local.cleanup import last_error, log_tail
 from llmops_kernel.providers.local.launch import how_it_ended
-from llmops_kernel.providers.local.logs import last_error, log_tail
 from llmops_kernel.providers.local.processes import head_process
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.providers.local.status import start_phases, unready

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx
 
-from llmops_kernel.providers.dashboard.http import open_async_http
+from llmops_kernel.providers.dashboard import open_async_http
 from llmops_kernel.providers.protocol import Connection
 
 _MOST: Final = 16

@@ -14,8 +14,7 @@ from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.errors import ClusterError, ClusterNotFoundError, ClusterStateError, ConfigError
 from llmops_kernel.metrics.events import QueueEvent
 from llmops_kernel.providers.capabilities import require_possible
-from llmops_kernel.providers.dashboard.rest import described_active, idle_s
-from llmops_kernel.providers.local.actions import possible_actions, preview_of
+from llmops_kernel.providers.dashboard import described_active, idle_s
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import (
     HeadRecord,
@@ -23,7 +22,7 @@ from llmops_kernel.providers.local.record import (
     definition_of,
     recordable,
 )
-from llmops_kernel.providers.local.status import look
+from llmops_kernel.providers.local.status import look, possible_actions, preview_of
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, ClusterState
 from llmops_kernel.services.clusters import with_states_of
 from llmops_kernel.store.journal.journal import JournalWriter

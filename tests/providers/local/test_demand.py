@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.providers.dashboard.rest import demand_reasons
+from llmops_kernel.providers.dashboard import demand_reasons
 
 # As the dashboard of a Ray with one CPU told them while a task of three CPUs and a placement
 # group of four bundles waited.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.hardware.load import busy_words, load_per_core, patience_s
-from llmops_kernel.providers.local.logs import unregistered
+from llmops_kernel.providers.local.cleanup import unregistered
 from llmops_kernel.providers.local.record import HeadRecord, cluster_folder
 from llmops_kernel.providers.local.start import StartCutShort
 from llmops_kernel.providers.local.status import unready

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard
 from llmops_kernel.providers.local import launch
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ClusterStateError, LLMOpsError
 from llmops_kernel.providers.capabilities import Act, GuardState
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.paths import events_path
 from llmops_kernel.providers.kuberay.life.lifecycle import delete, suspend_unchanged

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from llmops_kernel.errors import ClusterError, ClusterStateError
-from llmops_kernel.providers.dashboard.rest import described_job, is_active
+from llmops_kernel.providers.dashboard import described_job, is_active
 from llmops_kernel.providers.kuberay.api.client import KubeError
 from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.resource import names, status

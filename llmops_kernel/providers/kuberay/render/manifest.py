@@ -12,9 +12,12 @@ from llmops_kernel.config.models.kuberay_fields import IdlePolicy
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.reading.document import dump
 from llmops_kernel.providers.kuberay.render import tls, warm_files
-from llmops_kernel.providers.kuberay.render.network_policy import network_policy
-from llmops_kernel.providers.kuberay.render.overlay import overlaid
-from llmops_kernel.providers.kuberay.render.pods import head_pod, ray_start_params, worker_pod
+from llmops_kernel.providers.kuberay.render.pods import (
+    head_pod,
+    overlaid,
+    ray_start_params,
+    worker_pod,
+)
 from llmops_kernel.providers.kuberay.resource import names
 
 Raw = dict[str, Any]
@@ -155,3 +158,40 @@ def _group(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) ->
     spec["rayStartParams"] = ray_start_params(group)
     spec["template"] = worker_pod(template, group, own_token=own_token)
     return spec
+
+
+# --- The NetworkPolicy of a cluster: who may connect to its pods ---
+
+
+METRICS_PORT: Final = 8080
+"""KubeRay's `metrics-export-port` of all Ray pods."""
+
+
+def network_policy(cluster: str, *, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Let the pods of a cluster reach each other, and others only two ports of them.
+
+    The dashboard's port stays open to all, since the API server's service proxy connects from an
+    address that no rule can name (a control-plane host, or an agent of it); it asks for the token.
+    Metrics are for Prometheus. KubeRay's operator needs no other port of a RayCluster. Probes and
+    port-forwards come from the pod's own node, which no policy blocks. What the pods connect to is
+    not restricted.
+    """
+    pods = {"matchLabels": {names.RAY_CLUSTER_LABEL: cluster}}
+    open_to_all = (names.DASHBOARD_PORT, METRICS_PORT)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": names.network_policy(cluster),
+            "namespace": namespace,
+            "labels": labels,
+        },
+        "spec": {
+            "podSelector": pods,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": pods}]},
+                {"ports": [{"protocol": "TCP", "port": port} for port in open_to_all]},
+            ],
+        },
+    }

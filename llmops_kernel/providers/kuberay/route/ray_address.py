@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import httpx
 
 from llmops_kernel.errors import LLMOpsError, MissingDependencyError
-from llmops_kernel.providers.dashboard.http import open_async_http
+from llmops_kernel.providers.dashboard import open_async_http
 from llmops_kernel.providers.kuberay.api.client import open_kube
 from llmops_kernel.providers.kuberay.api.paths import raycluster_path
 from llmops_kernel.providers.kuberay.route.tunnel import connection_to

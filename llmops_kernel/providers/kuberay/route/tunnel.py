@@ -269,7 +269,7 @@ def _probe(connection: Connection) -> None:
     """Ask for Ray's version. Raises ClusterUnreachableError, GatewayRefusal, GatewayBusy."""
     import httpx
 
-    from llmops_kernel.providers.dashboard.http import open_http
+    from llmops_kernel.providers.dashboard import open_http
 
     try:
         with open_http(connection, timeout=PROBE_S) as http:

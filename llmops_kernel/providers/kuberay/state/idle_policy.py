@@ -8,7 +8,7 @@ from typing import Any
 
 from llmops_kernel.config.models.kuberay_fields import IdlePolicy
 from llmops_kernel.providers.capabilities import Act, GuardState
-from llmops_kernel.providers.dashboard.rest import Usage, is_active
+from llmops_kernel.providers.dashboard import Usage, is_active
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import Obj, created_s, dig, fields, text
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from llmops_kernel.providers.dashboard.rest import Usage
+from llmops_kernel.providers.dashboard import Usage
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
 from llmops_kernel.providers.kuberay.api.client import KubeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from llmops_kernel.providers.dashboard.rest import RUN_KEY, described_job, is_active
+from llmops_kernel.providers.dashboard import RUN_KEY, described_job, is_active
 from llmops_kernel.providers.kuberay.resource import status
 from llmops_kernel.providers.kuberay.resource.objects import appliers, owners
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster

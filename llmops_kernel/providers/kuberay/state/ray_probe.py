@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.providers.dashboard.rest import Dashboard, Usage
+from llmops_kernel.providers.dashboard import Dashboard, Usage
 from llmops_kernel.providers.kuberay.api.errors import KubeDenied
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import status

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from llmops_kernel.providers.dashboard.rest import demand_reasons
+from llmops_kernel.providers.dashboard import demand_reasons
 from llmops_kernel.providers.kuberay.api.paths import INSTALL_KUBERAY
 from llmops_kernel.providers.kuberay.api.rbac import RULES, rbac_file
 from llmops_kernel.providers.kuberay.fit.observation import ClusterObservation

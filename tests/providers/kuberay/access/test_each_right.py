@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.providers.kuberay.access.needs import needs_of
 from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.api.rbac import RULES
+from llmops_kernel.providers.kuberay.needs import needs_of
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterSize

@@ -12,9 +12,9 @@ from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.jobs.client import JobsClient
-from llmops_kernel.providers.kuberay.access.needs import needs_of
 from llmops_kernel.providers.kuberay.api.cache import close_caches
 from llmops_kernel.providers.kuberay.api.rbac import RULES
+from llmops_kernel.providers.kuberay.needs import needs_of
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from llmops_kernel.providers.protocol import ClusterSize

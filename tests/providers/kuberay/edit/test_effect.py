@@ -9,8 +9,8 @@ import pytest
 
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
-from llmops_kernel.providers.kuberay.edit.apply import with_additions
-from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
+from llmops_kernel.providers.kuberay.apply import with_additions
+from llmops_kernel.providers.kuberay.edit_effect import effect_of_edit
 from llmops_kernel.providers.kuberay.render.manifest import render
 
 JOBS = ("run lora-0001", "run lora-0002")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.cli.clusters.details import workers
 from llmops_kernel.providers.capabilities import EditKind
-from llmops_kernel.providers.kuberay.edit.effect import effect_of_edit
+from llmops_kernel.providers.kuberay.edit_effect import effect_of_edit
 from llmops_kernel.providers.kuberay.fit.capacity import podsets_of
 from llmops_kernel.providers.kuberay.resource import status
 from llmops_kernel.providers.kuberay.resource.status import (

@@ -16,8 +16,7 @@ from llmops_kernel.config.models.kuberay_fields import Access
 from llmops_kernel.errors import ClusterUnreachableError, WorkspaceError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.upload import RAY_LIMIT_BYTES
-from llmops_kernel.providers.dashboard.http import open_async_http, open_http
-from llmops_kernel.providers.dashboard.rest import Dashboard
+from llmops_kernel.providers.dashboard import Dashboard, open_async_http, open_http
 from llmops_kernel.providers.kuberay.api.client import Kube
 from llmops_kernel.providers.kuberay.route.service_proxy import RayToken, RouteAuth, is_inside
 from llmops_kernel.providers.kuberay.route.tunnel import Target, close_routes, open_route

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from llmops_kernel.providers.capabilities import EditEffect, EditKind
-from llmops_kernel.providers.kuberay.edit.spec_changes import ABSENT, Change, Conflicts, changes
 from llmops_kernel.providers.kuberay.resource import names
 from llmops_kernel.providers.kuberay.resource.objects import text
 from llmops_kernel.providers.kuberay.resource.status import (
@@ -19,6 +18,7 @@ from llmops_kernel.providers.kuberay.resource.status import (
     is_replaced_when_resized,
     worker_groups,
 )
+from llmops_kernel.providers.kuberay.spec_changes import ABSENT, Change, Conflicts, changes
 
 Raw = Mapping[str, Any]
 _HASHLESS: Final = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
