@@ -22,7 +22,7 @@ def describe(record: RunRecord) -> str:
 CHAT = RunKind(
     name="chat",
     title="Turn of a chat",
-    entrypoint="exec python -m llmops_kernel.score.chat.driver",
+    entrypoint="exec python -m llmops_kernel.score.chat_driver",
     view=ChatView,
     figures=(
         Figure.rate(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from llmops_kernel.errors import RunError
-from llmops_kernel.score.output.ledger import PartResult
+from llmops_kernel.score.ledger import PartResult
 
 ENOUGH_ROWS = 200
 """So many rows that the engine refuses for one reason, with none that it answers, end a run."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llmops_kernel.driver.nodes import Node, NodeHolds
-from llmops_kernel.score.scorer import Scorer, ScorerSetup
-from llmops_kernel.score.standing.replicas import (
+from llmops_kernel.score.engine_replicas import (
     forget,
     free_gpus,
     get_replica,
@@ -18,6 +17,7 @@ from llmops_kernel.score.standing.replicas import (
     standing_replica,
     was_ended,
 )
+from llmops_kernel.score.scorer import Scorer, ScorerSetup
 
 PARTS_AT_ONCE = 2
 """Parts of a scorer: while one part's last answers come, the next one's first are worked on."""

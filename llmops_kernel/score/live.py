@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import EvalEvent, ProgressEvent
 from llmops_kernel.score.fleet import LiveNodes, Replica
-from llmops_kernel.score.output.ledger import Ledger
+from llmops_kernel.score.ledger import Ledger
 
 _SOON_S, _OFTEN_S, _LATER_S = 1.0, 60.0, 5.0
 """An event each second during the first minute, each five seconds later: a run may take a day."""

@@ -17,15 +17,14 @@ from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.driver.nodes import this_node
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.hardware.load import patience_s
+from llmops_kernel.score.engine_replicas import Deployment, get_replica
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
-from llmops_kernel.score.evaluate.row_scorer import RowScorer
-from llmops_kernel.score.evaluate.totals import Totals
+from llmops_kernel.score.evaluate.row_scorer import RowScorer, Totals
 from llmops_kernel.score.failures import counted, refusal
-from llmops_kernel.score.input.prompts import PROMPT_HOOKS, PromptMaker
-from llmops_kernel.score.output.ledger import PartResult
-from llmops_kernel.score.output.sink import Sink, table_bytes
-from llmops_kernel.score.output.table import OutputColumns, ScoredRow, part_table, prompt_text
-from llmops_kernel.score.standing.replicas import Deployment, get_replica
+from llmops_kernel.score.ledger import PartResult
+from llmops_kernel.score.output_table import OutputColumns, ScoredRow, part_table, prompt_text
+from llmops_kernel.score.prompts import PROMPT_HOOKS, PromptMaker
+from llmops_kernel.score.sink import Sink, table_bytes
 from llmops_kernel.tables.parts import Part, TableRow
 from llmops_kernel.tables.reading import read_part
 

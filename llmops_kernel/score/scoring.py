@@ -16,13 +16,12 @@ from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
 from llmops_kernel.errors import RunError, StoreError
-from llmops_kernel.score.environment import python_of
+from llmops_kernel.score.engine_replicas import standing_replica
 from llmops_kernel.score.failures import Refusals, check_some_scored
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, LiveNodes, Slot
+from llmops_kernel.score.ledger import Ledger
 from llmops_kernel.score.live import LiveReport
-from llmops_kernel.score.output.ledger import Ledger
-from llmops_kernel.score.output.sink import Sink, part_name
-from llmops_kernel.score.output.table import OutputColumns
+from llmops_kernel.score.output_table import OutputColumns
 from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
 from llmops_kernel.score.setup import (
     adapter_folder,
@@ -32,8 +31,9 @@ from llmops_kernel.score.setup import (
     engine_choice,
     job_of,
     open_table,
+    python_of,
 )
-from llmops_kernel.score.standing.replicas import standing_replica
+from llmops_kernel.score.sink import Sink, part_name
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.parts import Part
 

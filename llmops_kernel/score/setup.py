@@ -11,20 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from llmops_kernel import score_env
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import column_name
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import DataError, LLMOpsError, ModelError
 from llmops_kernel.models.source import model_source
+from llmops_kernel.score.engine_replicas import Deployment, code_of
 from llmops_kernel.score.engines.checkpoint import check_adapter, shapes_of
 from llmops_kernel.score.engines.prompts import PromptError
-from llmops_kernel.score.engines.protocol import EngineSpec, Job
-from llmops_kernel.score.engines.registry import NAMES
+from llmops_kernel.score.engines.protocol import NAMES, EngineSpec, Job
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
-from llmops_kernel.score.input.prompts import PromptMaker
-from llmops_kernel.score.output.table import OutputColumns, columns_of, columns_of_schema
+from llmops_kernel.score.output_table import OutputColumns, columns_of, columns_of_schema
+from llmops_kernel.score.prompts import PromptMaker
 from llmops_kernel.score.scorer import HOOKS
-from llmops_kernel.score.standing.replicas import Deployment, code_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.record.spec import RunSpec
 from llmops_kernel.tables.files import open_url, table_files
@@ -314,3 +314,14 @@ def _url_marks(url: str) -> Iterator[Mark]:
 def _is_of_model(name: str) -> bool:
     is_known = PurePosixPath(name).suffix.lower() in _KINDS and name not in _NOT_THE_MODEL
     return is_known and not name.startswith((".", "_"))
+
+
+# --- The place of vLLM's own environment on this node ---
+
+
+def python_of(cache_root: str) -> str:
+    """Return its interpreter; empty if there is none. `cache_root`: the client's cache folder."""
+    for root in (Path(cache_root), None) if cache_root else (None,):
+        if score_env.ready(root):
+            return str(score_env.python(root))
+    return ""

@@ -6,7 +6,7 @@ import pytest
 
 from llmops_kernel.errors import RunError
 from llmops_kernel.score.failures import Refusals, check_some_scored, counted, refusal
-from llmops_kernel.score.output.ledger import PartResult
+from llmops_kernel.score.ledger import PartResult
 
 BASE = "the adapter /a is of another base model (b), not of /m: its lora_A is 9 wide, not 8"
 LONG = "the prompt has {n:,} tokens; the engine's context (engine.max_model_len) is 4,096"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Request
-from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Request, load_engine
 
 SPEC = EngineSpec(type="tests.score.instant:InstantEngine", model="none", batch_size=2)
 

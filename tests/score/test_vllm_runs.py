@@ -20,8 +20,14 @@ import llmops_kernel as llmops
 from llmops_kernel import score_env
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.providers.protocol import ClusterInfo
-from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
-from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.protocol import (
+    Answer,
+    Engine,
+    EngineSpec,
+    Job,
+    Request,
+    load_engine,
+)
 from llmops_kernel.store import paths
 from tests.end_to_end.conftest import processes
 from tests.providers.conftest import all_listening, record_of

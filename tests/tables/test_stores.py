@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.score.output.sink import Sink
+from llmops_kernel.score.sink import Sink
 from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.reading import divide, read_part
 from llmops_kernel.tables.stores import arrow_store, azure_options

@@ -1,4 +1,4 @@
-"""The protocol of an engine: requests go in, steps are made, answers come out."""
+"""The protocol of an engine, and the engines by name: requests go in, answers come out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from typing import Any, Literal, Protocol
 
+from llmops_kernel.errors import ModelError
 from llmops_kernel.hardware.precision import AUTO, DeviceFacts, Precision, choose_dtype
 
 Message = dict[str, str]
@@ -157,3 +159,26 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free memory and end processes."""
+
+
+# --- The engines by name. An engine's class gets an EngineSpec and is an `Engine` ---
+
+
+_BUILT_IN = {
+    "vllm": "llmops_kernel.score.engines.vllm.engine:VllmEngine",
+    "transformers": "llmops_kernel.score.engines.transformers.engine:TransformersEngine",
+}
+NAMES = tuple(_BUILT_IN)
+
+
+def load_engine(spec: EngineSpec) -> Engine:
+    """Load a model. A type of `module:Class` is an engine of the user's. Raises ModelError."""
+    path = _BUILT_IN.get(spec.type, spec.type)
+    module, _, name = path.partition(":")
+    if not name:
+        raise ModelError(
+            f"There is no engine {spec.type!r}.",
+            remedy=f"use {', '.join(NAMES)}, auto, or a class of yours as module:Class",
+        )
+    engine: Engine = getattr(import_module(module), name)(spec)
+    return engine

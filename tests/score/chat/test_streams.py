@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.metrics.events import AnswerEvent, AnyEvent, PhaseEvent
-from llmops_kernel.score.chat.streams import AnswerStream
+from llmops_kernel.score.chat_engines import AnswerStream
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.store.journal.chat_view import ChatView
 

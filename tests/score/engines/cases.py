@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Message, Request
-from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.protocol import (
+    Answer,
+    Engine,
+    EngineSpec,
+    Job,
+    Message,
+    Request,
+    load_engine,
+)
 
 SCHEMA = json.dumps(
     {

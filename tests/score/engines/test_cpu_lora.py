@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.score.engines.vllm.cpu import grouped, groups_of
+from llmops_kernel.score.engines.vllm.compat import grouped, groups_of
 
 SLOTS, RANK, WIDE, SLICES = 3, 4, 5, (6, 2)
 

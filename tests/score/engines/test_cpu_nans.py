@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.score.engines.vllm.cpu import counted_where_found
+from llmops_kernel.score.engines.vllm.compat import counted_where_found
 
 VALUES = st.sampled_from([0.0, 1.5, -2.25, 3e38, math.inf, -math.inf, math.nan])
 

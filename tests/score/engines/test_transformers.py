@@ -13,8 +13,14 @@ import torch
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.hardware.precision import cpu_facts
-from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, Request
-from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.protocol import (
+    Answer,
+    Engine,
+    EngineSpec,
+    Job,
+    Request,
+    load_engine,
+)
 from llmops_kernel.score.engines.transformers.engine import TransformersEngine
 from tests.score.engines import cases, checks
 

@@ -21,8 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from llmops_kernel import score_env
 from llmops_kernel.score.engines.prompts import NAN
-from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job
-from llmops_kernel.score.engines.registry import load_engine
+from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, load_engine
 from llmops_kernel.score.engines.vllm import compat
 from tests.score.engines import cases, checks, ties
 
@@ -137,7 +136,7 @@ def test_nan_is_an_error_of_the_row(smollm: Path, tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from llmops_kernel.score.engines.protocol import EngineSpec, Job, Request\n"
-        "from llmops_kernel.score.engines.registry import load_engine\n"
+        "from llmops_kernel.score.engines.protocol import load_engine\n"
         "engine = load_engine(EngineSpec(type='vllm', model=sys.argv[1], max_model_len=64))\n"
         "engine.add(Request(id=0, prompt='The sky is'), Job(max_tokens=2))\n"
         "while engine.unfinished:\n"
@@ -165,7 +164,7 @@ def said(tiny_llama: Path) -> str:
         "from llmops_kernel.score.engines.vllm import compat\n"
         "print('names', *vars(compat.load()))\n"
         "from llmops_kernel.score.engines.protocol import EngineSpec\n"
-        "from llmops_kernel.score.engines.registry import load_engine\n"
+        "from llmops_kernel.score.engines.protocol import load_engine\n"
         "try: load_engine(EngineSpec(type='vllm', model=sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

@@ -15,9 +15,9 @@ from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.metrics.scores import FOLDER, grade_value
 from llmops_kernel.score.engines.protocol import Answer
 from llmops_kernel.score.evaluate.judge import Grades, judge_config
-from llmops_kernel.score.input.prompts import PromptMaker
-from llmops_kernel.score.output.sink import METRICS, Sink
-from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
+from llmops_kernel.score.output_table import ScoredRow, columns_of, part_table
+from llmops_kernel.score.prompts import PromptMaker
+from llmops_kernel.score.sink import METRICS, Sink
 from llmops_kernel.tables.files import table_files
 from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.tables.reading import divide, read_part

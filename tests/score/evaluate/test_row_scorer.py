@@ -11,8 +11,7 @@ import pytest
 
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import DataError, HookError
-from llmops_kernel.score.evaluate.row_scorer import RowScorer, perplexity
-from llmops_kernel.score.evaluate.totals import Totals
+from llmops_kernel.score.evaluate.row_scorer import RowScorer, Totals, perplexity
 
 SCHEMA = {"type": "object", "properties": {"tags": {}, "course": {}}}
 

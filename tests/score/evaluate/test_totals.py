@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmops_kernel.score.evaluate.row_scorer import RowScores
-from llmops_kernel.score.evaluate.totals import Totals
+from llmops_kernel.score.evaluate.row_scorer import RowScores, Totals
 
 ROW = st.builds(
     RowScores,

@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.score.input.prompts import PromptMaker
+from llmops_kernel.score.prompts import PromptMaker
 
 ROW = {
     "name": "Ratatouille",

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.score.output.ledger import Ledger, PartResult
-from llmops_kernel.score.output.sink import SUCCESS, Sink, part_name
+from llmops_kernel.score.ledger import Ledger, PartResult
+from llmops_kernel.score.sink import SUCCESS, Sink, part_name
 from llmops_kernel.tables.parts import Part, Plan
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.score.output.table import (
+from llmops_kernel.score.output_table import (
     ADDED,
     OutputColumns,
     ScoredRow,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmops_kernel.score.standing.actor import UNASKED_S, Callers
+from llmops_kernel.score.engine_actor import UNASKED_S, Callers
 
 
 def test_an_engine_is_given_up_only_where_nobody_else_waits_for_it() -> None:

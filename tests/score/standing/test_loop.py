@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from llmops_kernel.errors import ModelError
+from llmops_kernel.score.engine_loop import EngineLoop
 from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job
-from llmops_kernel.score.standing.loop import EngineLoop
 from tests.score.instant import InstantEngine
 from tests.waiting import until
 

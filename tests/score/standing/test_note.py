@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from llmops_kernel.score.standing.actor import EngineNote
+from llmops_kernel.score.engine_actor import EngineNote
 from llmops_kernel.store.engine_names import NOTES
 
 

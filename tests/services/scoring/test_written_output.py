@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.score.output.sink import METRICS, SUCCESS, Sink
-from llmops_kernel.score.output.table import ScoredRow, columns_of, part_table
+from llmops_kernel.score.output_table import ScoredRow, columns_of, part_table
+from llmops_kernel.score.sink import METRICS, SUCCESS, Sink
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import ScoredOutput

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
-from llmops_kernel.score.engines.transformers.loading import load
+from llmops_kernel.score.engines.transformers.forward import load
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import load_model
 from tests.configs import training_config_from_dict

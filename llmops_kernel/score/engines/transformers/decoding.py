@@ -24,8 +24,7 @@ from llmops_kernel.score.engines.prompts import (
     row_seed,
 )
 from llmops_kernel.score.engines.protocol import Answer, Finish, Job
-from llmops_kernel.score.engines.transformers.forward import Forward
-from llmops_kernel.score.engines.transformers.loading import Loaded
+from llmops_kernel.score.engines.transformers.forward import Forward, Loaded
 
 _INCOMPLETE = "�"
 """The replacement of bytes that are no whole character; vLLM leaves it out at an answer's end."""

@@ -17,9 +17,8 @@ from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.nodes import this_node, threads_set_by_user, use_cores
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.fetch import local_folder
-from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt
-from llmops_kernel.score.engines.registry import load_engine
-from llmops_kernel.score.standing.loop import EngineLoop
+from llmops_kernel.score.engine_loop import EngineLoop
+from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, Prompt, load_engine
 from llmops_kernel.store.engine_names import NOTES
 from llmops_kernel.store.files import write_whole
 

@@ -1,4 +1,4 @@
-"""The driver of one turn of a chat: `python -m llmops_kernel.score.chat.driver`."""
+"""The driver of one turn of a chat: `python -m llmops_kernel.score.chat_driver`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.metrics.events import EndEvent
-from llmops_kernel.score.chat.engines import Engines, ModelTurn, by_engine, model_turns
-from llmops_kernel.score.chat.streams import AnswerReader, AnswerStream, end_all
+from llmops_kernel.score.chat_engines import (
+    AnswerReader,
+    AnswerStream,
+    Engines,
+    ModelTurn,
+    by_engine,
+    end_all,
+    model_turns,
+)
 from llmops_kernel.store.record.spec import RunSpec
 
 ONE_AFTER_THE_OTHER = (

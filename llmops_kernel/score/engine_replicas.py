@@ -9,12 +9,12 @@ from typing import Any
 
 from llmops_kernel.driver.engines import says_yes, standing
 from llmops_kernel.errors import LLMOpsError, ModelError
+from llmops_kernel.score.engine_actor import EngineActor
 from llmops_kernel.score.engines.protocol import EngineSpec
-from llmops_kernel.score.standing.actor import EngineActor
 from llmops_kernel.store.engine_names import NAMESPACE
 
 _PREFIX = "engine-"
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 _CONCURRENCY = 64
 """Calls at once: scorers, chats and questions about the state."""
 _ANSWER_S = 2.0

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.score.output.sink import SUCCESS, Sink, as_object, part_name
+from llmops_kernel.score.sink import SUCCESS, Sink, as_object, part_name
 from llmops_kernel.tables.parts import Part, Plan
 
 _PLAN = "_plan.json"

@@ -1,1 +1,0 @@
-"""A turn of a chat: the driver, its engines and the streams of their answers."""

@@ -1,1 +1,0 @@
-"""Writes scored rows: Parquet parts and the ledger of finished parts."""

@@ -1,1 +1,0 @@
-"""Engines that stay on the cluster between jobs."""
