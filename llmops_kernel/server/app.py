@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.serverapp import ServerApp
 from traitlets import Bool, Callable, List, Unicode
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.server.clusters.work import read_template, start_up
+from llmops_kernel.server import (
+    chat_routes,
+    cluster_routes,
+    config_routes,
+    data_routes,
+    handshake,
+    run_table_routes,
+)
+from llmops_kernel.server import websocket as live
+from llmops_kernel.server.base import NotFoundHandler
+from llmops_kernel.server.cluster_routes import read_template, start_up
+from llmops_kernel.server.dashboard import proxy, view_routes
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
-from llmops_kernel.server.routes import all_routes
+from llmops_kernel.server.runs import log_routes, scored_rows
+from llmops_kernel.server.runs import routes as run_routes
 from llmops_kernel.server.wire.clusters import UpBody
 from llmops_kernel.server.wire.common import OperationInfo
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.version import VERSION
+
+PREFIX = "/llmops/"
+
+
+def all_routes() -> list[tuple[str, Any]]:
+    """Return (regular expression of the path, handler); Jupyter puts its base URL before them."""
+    tables = (
+        handshake,
+        live,
+        cluster_routes,
+        run_routes,
+        run_table_routes,
+        chat_routes,
+        log_routes,
+        scored_rows,
+        config_routes,
+        data_routes,
+        proxy,
+        view_routes,
+    )
+    routes = [(PREFIX + path, handler) for module in tables for path, handler in module.ROUTES]
+    return [*routes, (PREFIX + ".*", NotFoundHandler)]
 
 
 def bring_up(manager: Manager, name: str) -> OperationInfo:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.jobs.guard import GuardThread
-from llmops_kernel.server.chat.feed import ChatFeed
-from llmops_kernel.server.clusters.feed import ClustersFeed
+from llmops_kernel.server.chat_feed import ChatFeed
+from llmops_kernel.server.cluster_feed import ClustersFeed
 from llmops_kernel.server.dashboard.clients import DashboardClients
 from llmops_kernel.server.dashboard.views import Views
-from llmops_kernel.server.live.hub import Hub
-from llmops_kernel.server.live.operations import Operations, OperationsFeed
-from llmops_kernel.server.run_table.live import LiveTable
+from llmops_kernel.server.hub import Hub
+from llmops_kernel.server.operations import Operations, OperationsFeed
+from llmops_kernel.server.run_table import LiveTable
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.server.runs.followers import Followers
-from llmops_kernel.server.runs.output_comparisons import OutputComparisons
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.comparison import compare_outputs
 from llmops_kernel.store.garbage import sweep
 from llmops_kernel.store.journal.view import FEW_CELLS
+from llmops_kernel.store.store import RunStore
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.scoring.compare import OutputComparison
+
 
 MANAGER_KEY = "llmops_manager"
 THREADS = 24
@@ -95,3 +104,32 @@ class Manager:
         await self.dashboards.close()
         for threads in (self.executor, self.own_threads, self.feed_threads):
             threads.shutdown(wait=False, cancel_futures=True)
+
+
+# --- Comparisons of outputs that are kept for the next page of rows ---
+
+
+_KEPT = 2
+"""Comparisons in memory: one of a million rows has about 0.4 GB."""
+
+
+class OutputComparisons:
+    """Comparisons that were asked for lately, so that the next page is not joined anew."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, ...], OutputComparison] = OrderedDict()
+
+    def of(self, refs: Sequence[str]) -> OutputComparison:
+        """Return the comparison of two runs. Raises ComparisonError, RunNotFoundError."""
+        ids = [self._store.resolve(ref) for ref in refs]
+        # A retry may write more rows.
+        key = tuple(f"{run_id}/{len(self._store.attempts(run_id))}" for run_id in sorted(ids))
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = compare_outputs(self._store, ids)
+            self._kept.move_to_end(key)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[key]

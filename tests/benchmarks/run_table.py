@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, StartEvent, StepEvent
-from llmops_kernel.server.run_table.answers import answer
-from llmops_kernel.server.run_table.live import LiveTable
+from llmops_kernel.server.run_table import LiveTable
+from llmops_kernel.server.run_table_routes import answer
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.server.wire.run_table import RunTableQuery

@@ -6,7 +6,7 @@ import pytest
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import AnyEvent, HoldEvent, PhaseEvent
-from llmops_kernel.server.runs.comparison import figures as compared
+from llmops_kernel.server.runs.routes import figures as compared
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views.figures import compared_figures, live_figures
 from tests.store.events import end, start, steps

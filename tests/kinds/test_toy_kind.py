@@ -13,7 +13,7 @@ import llmops_kernel as llmops
 from llmops_kernel.cli.runs.live_parts import screen, summary
 from llmops_kernel.cli.runs.tables import runs_table
 from llmops_kernel.kinds.registry import kind_named, kinds, view_of
-from llmops_kernel.server.runs.comparison import figures as compared_rows
+from llmops_kernel.server.runs.routes import figures as compared_rows
 from llmops_kernel.server.runs.rows import row_of
 from llmops_kernel.store.journal.view import Progress
 from llmops_kernel.store.store import RunStore

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jupyter_server.base.handlers import APIHandler
 from tornado.web import RequestHandler
 
-from llmops_kernel.server.routes import all_routes
+from llmops_kernel.server.app import all_routes
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SAFE = {"GET", "HEAD"}

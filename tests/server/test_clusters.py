@@ -15,8 +15,8 @@ from llmops_kernel.errors import ClusterNotFoundError, ClusterUnreachableError
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterState
-from llmops_kernel.server.clusters.feed import ClustersFeed
-from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.server.cluster_feed import ClustersFeed
+from llmops_kernel.server.operations import Operations
 from llmops_kernel.store import paths
 from tests.providers.local.test_actions import FULL, defined
 from tests.server.conftest import ProviderTypes

@@ -23,7 +23,7 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from llmops_kernel.server import base
-from llmops_kernel.server.clusters import work as cluster_work
+from llmops_kernel.server import cluster_routes as cluster_work
 from llmops_kernel.server.dashboard.ray_pages import RayPages
 from llmops_kernel.server.manager import MANAGER_KEY, OWN_THREADS, THREADS, Manager
 from llmops_kernel.store import paths

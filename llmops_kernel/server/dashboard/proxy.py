@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+from functools import cache
+from html import escape
+from pathlib import Path
 from typing import Any
 
 from jupyter_server.base.handlers import JupyterHandler
@@ -10,7 +14,6 @@ from jupyter_server.utils import ensure_async, url_path_join
 from tornado.web import HTTPError, stream_request_body
 
 from llmops_kernel.server.base import AUTH_RESOURCE, protected
-from llmops_kernel.server.dashboard import shell
 from llmops_kernel.server.dashboard.proxy_rules import SAFE_METHODS, ProxyRefusal
 from llmops_kernel.server.dashboard.relay import RelayHandler
 
@@ -69,12 +72,12 @@ class DashboardHandler(RelayHandler):
     put = patch = delete = post
 
     def _show(self, cluster: str) -> None:
-        nonce = shell.new_nonce()
-        self.set_header("Content-Security-Policy", shell.policy(nonce))
+        nonce = new_nonce()
+        self.set_header("Content-Security-Policy", policy(nonce))
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
         xsrf = self.xsrf_token.decode()
-        self.finish(shell.page(cluster, xsrf=xsrf, nonce=nonce))
+        self.finish(page(cluster, xsrf=xsrf, nonce=nonce))
 
     async def _end_of_body(self) -> None:
         assert self._relay is not None
@@ -106,3 +109,40 @@ ROUTES = [
     (r"dashboard/([^/]+)", SlashHandler),
     (r"dashboard/([^/]+)/(.*)", DashboardHandler),
 ]
+
+
+# --- Jupyter's page around a Ray Dashboard: it holds the login, and the frame in it does not ---
+
+
+_STATIC = Path(__file__).parent / "static"
+
+
+def new_nonce() -> str:
+    return secrets.token_urlsafe(16)
+
+
+def policy(nonce: str) -> str:
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}';"
+        " connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'self'"
+    )
+
+
+def page(cluster: str, *, xsrf: str, nonce: str) -> str:
+    """Return the page. `xsrf` goes along with its requests for a view."""
+    values = {"CLUSTER": cluster, "XSRF": xsrf, "NONCE": nonce}
+    text = _template()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", escape(value))
+    return text.replace("@SCRIPT@", _script())
+
+
+@cache
+def _template() -> str:
+    return (_STATIC / "shell.html").read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    return (_STATIC / "shell.js").read_text(encoding="utf-8")

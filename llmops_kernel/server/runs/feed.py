@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from llmops_kernel.jobs.follow import log_on_disk
-from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
+from llmops_kernel.server.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import cast
 
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
-from llmops_kernel.server.wire.scoring import (
+from llmops_kernel.server.wire.runs import (
     RowsOfKind,
     ScoreComparison,
     ScoredMetric,

@@ -12,7 +12,7 @@ from llmops_kernel.jobs.follow import log_on_disk
 from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.reading import program_of
 from llmops_kernel.server.base import RequestError, below
-from llmops_kernel.server.live.operations import Operations, Progress
+from llmops_kernel.server.operations import Operations, Progress
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, read_row
 from llmops_kernel.server.wire.common import OperationInfo

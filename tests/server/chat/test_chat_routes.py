@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel.metrics.events import AnswerEvent, EndEvent, PhaseEvent
-from llmops_kernel.server.chat.feed import ChatFeed
+from llmops_kernel.server.chat_feed import ChatFeed
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat.turns import ChatSettings, turn_config
 from llmops_kernel.store.journal.journal import JournalWriter

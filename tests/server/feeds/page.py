@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from llmops_kernel.kinds.train import COLUMNS
-from llmops_kernel.server.live.hub import Frame
+from llmops_kernel.server.hub import Frame
 from llmops_kernel.server.runs.feed import RunFeed, RunsFeed
 from llmops_kernel.views.columns import row_bytes
 

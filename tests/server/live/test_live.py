@@ -16,7 +16,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from llmops_kernel.errors import StoreError
-from llmops_kernel.server.live.hub import Cursor, Frame, Json
+from llmops_kernel.server.hub import Cursor, Frame, Json
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run, step, worker

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import llmops_kernel.server
-from llmops_kernel.server.live.hub import FrameKind, frame
+from llmops_kernel.server.hub import FrameKind, frame
 from llmops_kernel.server.wire.common import Trouble
 from llmops_kernel.server.wire.live import LivePayloads, Nothing, RunRows
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel.metrics.events import QueueEvent, RestartEvent
-from llmops_kernel.server.run_table.live import LiveTable
+from llmops_kernel.server.run_table import LiveTable
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend

@@ -43,7 +43,7 @@ def test_the_remedy_names_the_package(package: str, code: str, remedy: str) -> N
 
 
 def test_the_server_starts_without_pandas() -> None:
-    program = "import sys; import llmops_kernel.server.routes; print('pandas' in sys.modules)"
+    program = "import sys; import llmops_kernel.server.app; print('pandas' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     )

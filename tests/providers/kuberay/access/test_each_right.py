@@ -25,8 +25,8 @@ from llmops_kernel.providers.kuberay.needs import needs_of
 from llmops_kernel.providers.kuberay.provider import KubeRayProvider
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterSize
-from llmops_kernel.server.clusters.feed import ClustersFeed
-from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.server.cluster_feed import ClustersFeed
+from llmops_kernel.server.operations import Operations
 from llmops_kernel.services import clusters
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.store import RunStore

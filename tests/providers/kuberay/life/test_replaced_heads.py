@@ -12,8 +12,8 @@ import pytest
 from llmops_kernel.api.cluster_handle import Cluster
 from llmops_kernel.errors import ClusterStateError, HistoryError
 from llmops_kernel.providers.protocol import ClusterAction
-from llmops_kernel.server.clusters.work import start_action
-from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.server.cluster_routes import start_action
+from llmops_kernel.server.operations import Operations
 from llmops_kernel.server.wire.clusters import ScaleBody
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore

@@ -17,7 +17,7 @@ from tornado.web import HTTPError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from llmops_kernel.server.base import AUTH_RESOURCE
-from llmops_kernel.server.live.hub import Frame, frame
+from llmops_kernel.server.hub import Frame, frame
 from llmops_kernel.server.manager import MANAGER_KEY, Manager
 from llmops_kernel.server.wire.live import LiveError, LiveHeader, LiveRequest, Nothing
 

@@ -23,8 +23,8 @@ from llmops_kernel.jobs.history import Way
 from llmops_kernel.providers.capabilities import require_possible
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, Progress
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, below, protected
-from llmops_kernel.server.clusters.feed import KINDS, ClustersFeed
-from llmops_kernel.server.live.operations import Operations, Work
+from llmops_kernel.server.cluster_feed import KINDS, ClustersFeed
+from llmops_kernel.server.operations import Operations, Work
 from llmops_kernel.server.wire.clusters import (
     ClusterList,
     ClusterRow,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from llmops_kernel.errors import ClusterNotFoundError, LLMOpsError
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, ClusterState
 from llmops_kernel.providers.registry import providers as all_providers
-from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
-from llmops_kernel.server.live.operations import Operations
+from llmops_kernel.server.hub import Cursor, Frame, Json, frame
+from llmops_kernel.server.operations import Operations
 from llmops_kernel.server.wire.clusters import ClusterList, ClusterRow
 from llmops_kernel.server.wire.common import OperationInfo
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llmops_kernel.errors import LLMOpsError
-from llmops_kernel.server.live.hub import Cursor, Frame, Json, frame
+from llmops_kernel.server.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.wire.common import OperationInfo, Trouble, trouble
 from llmops_kernel.server.wire.live import OperationsNews
 

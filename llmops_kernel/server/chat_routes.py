@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.chat.feed import shown, turn_of
-from llmops_kernel.server.live.operations import Operations, Progress
+from llmops_kernel.server.chat_feed import shown, turn_of
+from llmops_kernel.server.operations import Operations, Progress
 from llmops_kernel.server.wire.chat import ChatBody, ChatHistory
 from llmops_kernel.server.wire.common import OperationInfo
 from llmops_kernel.services.backend import Backend

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
-from llmops_kernel.server.configs.inspection import InspectionHandler
-from llmops_kernel.server.wire.configs import ConfigTarget
-from llmops_kernel.server.wire.data import (
+from llmops_kernel.server.config_routes import InspectionHandler
+from llmops_kernel.server.wire.configs import (
     ConfigData,
+    ConfigTarget,
     DataBin,
     DataBody,
     DataFact,

@@ -1,1 +1,0 @@
-"""Chats in the Lab: a request a turn, and the growing answers on the live websocket."""
