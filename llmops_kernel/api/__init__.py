@@ -15,9 +15,9 @@ from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
 from llmops_kernel.services import templates
 from llmops_kernel.services.backend import current
+from llmops_kernel.services.clusters import guard_once
 from llmops_kernel.services.configs import check, init, schema
-from llmops_kernel.services.guard import guard_once
-from llmops_kernel.services.run_table.listing import list_rows, newest
+from llmops_kernel.services.run_list import list_rows, newest
 from llmops_kernel.views.run_query.query import Query
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.api.environment import in_notebook
 from llmops_kernel.errors import RunFailedError, inert
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.chat.turns import LABELS, ChatSettings, Conversation, Turn
+from llmops_kernel.services.chat import LABELS, ChatSettings, Conversation, Turn
 from llmops_kernel.store.journal.chat_view import ChatAnswer
 
 _SHOWN_EVERY = 0.2

@@ -26,7 +26,7 @@ from llmops_kernel.providers.protocol import (
 )
 from llmops_kernel.services import clusters, submission, templates
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table.listing import newest
+from llmops_kernel.services.run_list import newest
 from llmops_kernel.services.scoring import standing
 
 

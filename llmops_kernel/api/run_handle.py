@@ -17,10 +17,10 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import comparison, runs, submission
-from llmops_kernel.services.chat.turns import ChatSettings, Only
+from llmops_kernel.services.chat import ChatSettings, Only
 from llmops_kernel.services.clusters import Cluster
-from llmops_kernel.services.export.exporting import export_run
-from llmops_kernel.services.export.options import Export, Options
+from llmops_kernel.services.export import export_run
+from llmops_kernel.services.export_source import Export, Options
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services import comparison
+from llmops_kernel.services import run_list as listing
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table import listing
-from llmops_kernel.services.run_table.listing import summaries
-from llmops_kernel.services.run_table.names import labels_of
+from llmops_kernel.services.run_list import summaries
+from llmops_kernel.services.run_table import labels_of
 from llmops_kernel.store.diff.runs import RunDiff
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunSummary

@@ -11,13 +11,13 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services import data_preview as service
 from llmops_kernel.services.backend import current
-from llmops_kernel.services.data import preview as service
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import html_of, row_head, row_html, row_lines, text_of
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.doctor.report import DoctorReport
+    from llmops_kernel.services.doctor import DoctorReport
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 
@@ -26,7 +26,7 @@ def doctor(*, run: bool = False, timeout_s: float = 150.0) -> DoctorReport:
 
     `run` also trains a tiny model for 20 steps on a temporary cluster, for at most `timeout_s`.
     """
-    from llmops_kernel.services.doctor.report import examine
+    from llmops_kernel.services.doctor import examine
 
     return examine(with_run=run, timeout_s=timeout_s)
 
@@ -69,7 +69,7 @@ def bench(
     running.
     Raises RunFailedError for the first run that fails.
     """
-    from llmops_kernel.services.bench.loop import LoopBench
+    from llmops_kernel.services.bench import LoopBench
 
     report = progress or default_progress() or (lambda text: None)
     loop = LoopBench(

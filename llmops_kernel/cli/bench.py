@@ -15,7 +15,7 @@ from llmops_kernel.cli.app import EXAMPLES, MACHINE, app
 
 if TYPE_CHECKING:
     from llmops_kernel.cli.fitting_table import FittingTable
-    from llmops_kernel.services.bench.score import ScoreBench
+    from llmops_kernel.services.score_bench import ScoreBench
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 
@@ -77,7 +77,7 @@ def loop(
         raise typer.BadParameter("--warm-only and --cold-only cannot be used together")
     from llmops_kernel.cli.console import bring_up, out
     from llmops_kernel.errors import RunFailedError
-    from llmops_kernel.services.bench.loop import LoopBench
+    from llmops_kernel.services.bench import LoopBench
 
     kinds: list[Kind] = ["cold"] if cold_only else ["warm"] if warm_only else ["warm", "cold"]
     bench = LoopBench(
@@ -200,7 +200,7 @@ def score(
     farthest above the line from its start to its top (Kneedle, Satopaa et al. 2011).
     """
     from llmops_kernel.cli.console import bring_up
-    from llmops_kernel.services.bench.score import prepare_score, sizes_of
+    from llmops_kernel.services.score_bench import prepare_score, sizes_of
 
     sizes = sizes_of(_numbers(replicas), _numbers(batch_sizes))
     if png and not png.absolute().parent.is_dir():  # Before minutes are spent.
@@ -227,7 +227,7 @@ def _report(text: str) -> None:
 def _show_score(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.cli.score_table import score_table
-    from llmops_kernel.services.bench.score import save
+    from llmops_kernel.services.score_bench import save
 
     figures = bench.figures()
     if figures is None:
@@ -269,7 +269,7 @@ def plan(
     """
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.cli.score_table import plan_table
-    from llmops_kernel.services.bench.score import saved
+    from llmops_kernel.services.score_bench import saved
     from llmops_kernel.views.score_bench.figures import score_plan
 
     found = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)

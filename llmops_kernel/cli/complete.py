@@ -26,6 +26,6 @@ def templates(incomplete: str) -> list[str]:
 
 def examples(incomplete: str) -> list[str]:
     """Return names of examples that `llmops init` can write."""
-    from llmops_kernel.services.gallery.examples import EXAMPLES
+    from llmops_kernel.services.gallery import EXAMPLES
 
     return [name for name in EXAMPLES if name.startswith(incomplete)]

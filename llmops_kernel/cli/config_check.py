@@ -15,7 +15,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.problems import Problem, ordered
 from llmops_kernel.config.reading.document import read_text
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.check.closely import CloseCheck, check_closely
+from llmops_kernel.services.check import CloseCheck, check_closely
 from llmops_kernel.services.configs import file_kind_of
 
 

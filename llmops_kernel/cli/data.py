@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from llmops_kernel.services.data.preview import DataPreview, PreviewJob, ShownRow
+    from llmops_kernel.services.data_preview import DataPreview, PreviewJob, ShownRow
 
 _ROWS = "Rows of each source that are tokenised, from all over it."
 Changes = Annotated[
@@ -44,7 +44,7 @@ def data(
     duplicates, evaluation rows among the training rows, steps and tokens of an epoch.
     """
     from llmops_kernel.cli.console import out, print_json
-    from llmops_kernel.services.data import preview as service
+    from llmops_kernel.services import data_preview as service
 
     job = service.job_of(
         config,
@@ -62,7 +62,7 @@ def data(
 
 def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
     from llmops_kernel.cli.console import out, plain
-    from llmops_kernel.services.data import preview as service
+    from llmops_kernel.services import data_preview as service
 
     with out(stderr=True).status("Reading the data ...") as status:
 
@@ -75,7 +75,7 @@ def _looked_at(job: PreviewJob, row: int | None) -> DataPreview | ShownRow:
 
 
 def _print(preview: DataPreview | ShownRow, console: Console) -> None:
-    from llmops_kernel.services.data.preview import DataPreview
+    from llmops_kernel.services.data_preview import DataPreview
 
     if isinstance(preview, DataPreview):
         _print_all(preview, console)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from llmops_kernel.cli.console import out, plain, print_hanging, print_json
 from llmops_kernel.cli.runs.live_parts import waterfall_table
 from llmops_kernel.config.counted import counted
-from llmops_kernel.services.doctor.checks import Finding, Level
-from llmops_kernel.services.doctor.report import DoctorReport, examine
+from llmops_kernel.services.doctor import DoctorReport, examine
+from llmops_kernel.services.doctor_checks import Finding, Level
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -98,7 +98,7 @@ def gc(
 @command(MACHINE, example="llmops version")
 def version() -> None:
     """Print the versions of this package and of the libraries it uses."""
-    from llmops_kernel.services.doctor.checks import installed_versions
+    from llmops_kernel.services.doctor_checks import installed_versions
 
     for name, installed in installed_versions().items():
         echo(f"{name} {installed}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmops_kernel.server.hub import Cursor, Frame, Json, frame
 from llmops_kernel.server.wire.chat import ChatMessage, ChatSide, ChatTurn
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.chat.turns import Turn
+from llmops_kernel.services.chat import Turn
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.record.record import RunRecord
 

@@ -10,7 +10,7 @@ from llmops_kernel.server.operations import Operations, Progress
 from llmops_kernel.server.wire.chat import ChatBody, ChatHistory
 from llmops_kernel.server.wire.common import OperationInfo
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.chat.turns import ChatSettings, ask, newest_turn
+from llmops_kernel.services.chat import ChatSettings, ask, newest_turn
 
 
 class ChatHandler(LLMOpsHandler):

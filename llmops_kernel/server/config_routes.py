@@ -27,8 +27,8 @@ from llmops_kernel.server.wire.configs import (
     CursorBody,
     RenderBody,
 )
-from llmops_kernel.services.check.closely import CloseCheck, check_closely
-from llmops_kernel.services.data.process import Stop
+from llmops_kernel.services.check import CloseCheck, check_closely
+from llmops_kernel.services.data_process import Stop
 
 
 class ConfigHandler(LLMOpsHandler):

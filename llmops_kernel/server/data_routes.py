@@ -16,7 +16,7 @@ from llmops_kernel.server.wire.configs import (
     DataRowBody,
     DataToken,
 )
-from llmops_kernel.services.data import preview as service
+from llmops_kernel.services import data_preview as service
 from llmops_kernel.views.data_preview.facts import facts
 from llmops_kernel.views.data_preview.text import lines, row_head, shown_report, visible
 

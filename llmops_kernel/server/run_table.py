@@ -11,7 +11,7 @@ from typing import TypeVar
 from llmops_kernel.errors import StoreError
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.server.wire.runs import RunRow
-from llmops_kernel.services.run_table.index import RunTable
+from llmops_kernel.services.run_table import RunTable
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import Progress
 from llmops_kernel.store.store import RunStore

@@ -27,8 +27,8 @@ from llmops_kernel.server.wire.run_table import (
     RunTableRun,
     RunTagsBody,
 )
+from llmops_kernel.services import run_list as listing
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table import listing
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.run_query.listing import Listing, cell, value_cell
 from llmops_kernel.views.run_query.order import Group, grouped

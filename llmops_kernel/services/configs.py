@@ -14,11 +14,11 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, kind_of, load
 from llmops_kernel.kinds.registry import USUAL
-from llmops_kernel.services.check.closely import CloseCheck, check_closely
+from llmops_kernel.services.check import CloseCheck, check_closely
 from llmops_kernel.services.new_file import write_new
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.gallery.examples import WrittenExample
+    from llmops_kernel.services.gallery import WrittenExample
 
 _ANSWERS: Final = {
     "model": "SmolLM2-135M-Instruct",
@@ -95,7 +95,7 @@ def init_example(
     force: bool = False,
 ) -> WrittenExample:
     """Write an example; return its files. Raises ConfigError for `answers` of a new config."""
-    from llmops_kernel.services.gallery.examples import write_example
+    from llmops_kernel.services.gallery import write_example
 
     if answers != _ANSWERS:
         raise ConfigError(

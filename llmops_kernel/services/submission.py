@@ -22,7 +22,7 @@ from llmops_kernel.kinds.reading import (
 )
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.providers.protocol import Progress
-from llmops_kernel.services.check.before import check_before
+from llmops_kernel.services.check import check_before
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan

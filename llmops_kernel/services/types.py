@@ -8,7 +8,7 @@ from llmops_kernel.jobs.history import Way as StopWay
 from llmops_kernel.metrics.events import AnyEvent, EvalEvent, FailureEvent
 from llmops_kernel.providers.capabilities import EditEffect, RightState
 from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, ClusterSize, Progress
-from llmops_kernel.services.export.options import Export
+from llmops_kernel.services.export_source import Export
 from llmops_kernel.store.deletion import DeletionPreview
 from llmops_kernel.store.journal.chat_view import ChatAnswer
 from llmops_kernel.store.journal.spans import PhaseSpan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.cli.runs.submit import print_advice
-from llmops_kernel.services.gallery.examples import EXAMPLES
+from llmops_kernel.services.gallery import EXAMPLES
 from tests.cli.conftest import Llmops
 from tests.configs import training_config_from_dict
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from llmops_kernel.providers.local.record import cluster_folder
-from llmops_kernel.services.doctor.checks import all_checks
-from llmops_kernel.services.doctor.trial import CLUSTER
+from llmops_kernel.services.doctor_checks import all_checks
+from llmops_kernel.services.doctor_trial import CLUSTER
 from tests.cli.conftest import Llmops, process
 from tests.providers.conftest import all_listening
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.services.doctor.trial import write_workspace
+from llmops_kernel.services.doctor_trial import write_workspace
 from tests.cli.conftest import process
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

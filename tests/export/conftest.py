@@ -21,8 +21,8 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.export.exporting import export_run
-from llmops_kernel.services.export.options import Export, Options
+from llmops_kernel.services.export import export_run
+from llmops_kernel.services.export_source import Export, Options
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 from llmops_kernel.store.journal.journal import JournalWriter

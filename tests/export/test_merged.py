@@ -12,8 +12,8 @@ import pytest
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.catalogue import prepare
-from llmops_kernel.services.export.facts import card_facts
-from llmops_kernel.services.export.source import Problems, find_source
+from llmops_kernel.services.export import card_facts
+from llmops_kernel.services.export_source import Problems, find_source
 from llmops_kernel.services.runs import Run
 from tests.export.conftest import PROMPT, Store, greedy, manifest, read_front
 

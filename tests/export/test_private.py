@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.services.export.exporting import export_run
-from llmops_kernel.services.export.options import Options
+from llmops_kernel.services.export import export_run
+from llmops_kernel.services.export_source import Options
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 from tests.export.conftest import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.assist.file_kinds import check_files
-from llmops_kernel.services.bench.loop import order
+from llmops_kernel.services.bench import order
 from tests.benchmarks.presets import Preset, write_workspace
 from tests.configs import load_training_config
 

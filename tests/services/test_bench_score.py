@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.bench.score import Size, changes, order, save, saved, sizes_of
+from llmops_kernel.services.score_bench import Size, changes, order, save, saved, sizes_of
 from llmops_kernel.services.submission import from_config
 from tests.views.score_bench.test_figures import figures
 

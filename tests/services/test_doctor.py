@@ -10,7 +10,8 @@ import pytest
 
 from llmops_kernel.config.assist.file_kinds import check_files
 from llmops_kernel.metrics.events import OutputEvent
-from llmops_kernel.services.doctor.checks import (
+from llmops_kernel.services.doctor import DoctorReport, examine
+from llmops_kernel.services.doctor_checks import (
     Finding,
     Level,
     all_checks,
@@ -22,8 +23,7 @@ from llmops_kernel.services.doctor.checks import (
     proxies,
     run_check,
 )
-from llmops_kernel.services.doctor.report import DoctorReport, examine
-from llmops_kernel.services.doctor.trial import STEPS, RunReport, judge, write_workspace
+from llmops_kernel.services.doctor_trial import STEPS, RunReport, judge, write_workspace
 from llmops_kernel.store.journal.training_view import TrainingView
 from tests.configs import load_training_config
 from tests.messages import missing

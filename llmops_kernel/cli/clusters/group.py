@@ -204,7 +204,7 @@ def guard(
     A guard acts only when your store has the journals of all runs on the cluster.
     """
     from llmops_kernel.cli.console import out, plain
-    from llmops_kernel.services.guard import guard_once, watch
+    from llmops_kernel.services.clusters import guard_once, watch
 
     period_s, last_line = duration_s(every), ""
     if not once:

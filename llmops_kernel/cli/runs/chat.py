@@ -15,7 +15,7 @@ from llmops_kernel.cli.runs.submit import RunRef
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from llmops_kernel.services.chat.turns import Conversation, Turn
+    from llmops_kernel.services.chat import Conversation, Turn
 
 Prompt = Annotated[str | None, typer.Option(help="Send this prompt and exit.")]
 System = Annotated[str, typer.Option(help="Instructions before the conversation.")]
@@ -56,7 +56,7 @@ def chat(
     """
     from llmops_kernel.cli.console import out
     from llmops_kernel.services.backend import current
-    from llmops_kernel.services.chat.turns import ChatSettings, Conversation
+    from llmops_kernel.services.chat import ChatSettings, Conversation
 
     settings = ChatSettings(
         system=system,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llmops_kernel.services.chat.turns import LABELS, Turn
+from llmops_kernel.services.chat import LABELS, Turn
 from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.server.runs.followers import Followers, Watched, forget
 from llmops_kernel.server.wire.runs import RunProgress, RunRow
-from llmops_kernel.services.run_table.names import FamilyNames
+from llmops_kernel.services.run_table import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.paths import RunFolder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from llmops_kernel.services.bench.score import save
+from llmops_kernel.services.score_bench import save
 from tests.cli.conftest import Llmops, process
 from tests.views.score_bench.test_figures import figures
 

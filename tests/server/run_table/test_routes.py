@@ -17,8 +17,8 @@ from llmops_kernel.server.run_table import LiveTable
 from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table.listing import list_rows, newest
-from llmops_kernel.services.run_table.names import labels_of
+from llmops_kernel.services.run_list import list_rows, newest
+from llmops_kernel.services.run_table import labels_of
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.query import Query

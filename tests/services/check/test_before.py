@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.services.check.before import check_before
-from llmops_kernel.services.data.process import Stop, run_job
+from llmops_kernel.services.check import check_before
+from llmops_kernel.services.data_process import Stop, run_job
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 from tests.configs import training_config_from_dict
 

@@ -13,8 +13,8 @@ import pytest
 from llmops_kernel.config.assist.diagnose import examine
 from llmops_kernel.config.assist.file_kinds import TRAIN
 from llmops_kernel.config.problems import Problem
-from llmops_kernel.services.check.closely import CloseCheck, check_closely
-from llmops_kernel.services.data.process import Stop
+from llmops_kernel.services.check import CloseCheck, check_closely
+from llmops_kernel.services.data_process import Stop
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 from llmops_kernel.train.data.check.work import checked
 from tests.messages import missing

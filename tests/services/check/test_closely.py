@@ -13,7 +13,7 @@ import pytest
 
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.errors import DataError, MissingDependencyError
-from llmops_kernel.services.check.closely import (
+from llmops_kernel.services.check import (
     CloseCheck,
     check_closely,
     output_findings,

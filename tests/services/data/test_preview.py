@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from llmops_kernel.errors import ConfigError, DataError
-from llmops_kernel.services.data.preview import job_of, preview, preview_row
+from llmops_kernel.services.data_preview import job_of, preview, preview_row
 
 CONFIG = "model: tiny-llama\ndata: {train: rows.jsonl, max_length: 16}\n"
 

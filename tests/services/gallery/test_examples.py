@@ -11,7 +11,7 @@ import llmops_kernel as llmops
 from llmops_kernel.api import Cluster
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.providers.protocol import ClusterInfo
-from llmops_kernel.services.gallery.examples import EXAMPLES, write_example
+from llmops_kernel.services.gallery import EXAMPLES, write_example
 
 TWO_STEPS = ("model=tiny-llama", "training.max_steps=2", "data.max_rows=16", "data.max_eval_rows=4")
 MORE = {"zero3-offload": ("training.global_batch_size=2",)}

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import QueryError, StoreError
-from llmops_kernel.services.run_table.listing import frame, write
+from llmops_kernel.services.run_list import frame, write
 
 VALUES = {
     "run": ["a-1", "a-2", "a-3"],

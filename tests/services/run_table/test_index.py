@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 from llmops_kernel.metrics.events import EndEvent, StepEvent
-from llmops_kernel.services.run_table.index import FEW, RunTable, read_records
-from llmops_kernel.services.run_table.listing import list_rows, newest, summaries
+from llmops_kernel.services.run_list import list_rows, newest, summaries
+from llmops_kernel.services.run_table import FEW, RunTable, read_records
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.record.notes import change_tags
 from llmops_kernel.store.store import RunStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.services.export.facts import card_facts
+from llmops_kernel.services.export import card_facts
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record.record import RunRecord
 from llmops_kernel.train.checkpoints.output import model_card

@@ -1,4 +1,4 @@
-"""Finds the files of a run that are exported: its result, and the base model that it names."""
+"""Options of an export, and the files of a run that are exported: its result and base model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.errors import ExportError, RunStateError
 from llmops_kernel.hardware.precision import AUTO
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.services.export.options import GGUF_TYPES, PRECISIONS, TARGETS, Options
-from llmops_kernel.store.export_job import MANIFEST, ModelSource
+from llmops_kernel.store.export_job import MANIFEST, GgufType, ModelSource, Precision, Target
 from llmops_kernel.store.files import find
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
@@ -26,6 +25,50 @@ from llmops_kernel.store.paths import cache
 from llmops_kernel.store.record.record import Attempt, RunRecord
 from llmops_kernel.tables.files import ARROW_SCHEMES
 from llmops_kernel.views import format as fmt
+
+TARGETS: tuple[str, ...] = get_args(Target)
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+GGUF_TYPES: tuple[str, ...] = get_args(GgufType)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of an export, each as in `llmops export --help`."""
+
+    to: str = "merged"
+    path: str | None = None
+    force: bool = False
+    dtype: str = "auto"
+    quantization: str = "f16"
+    lora: bool = False
+    name: str | None = None
+    base: str | None = None
+    check: int = 4
+    repo: str | None = None
+    public: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Result of an export: the files that were written, and how to use them."""
+
+    run_id: str
+    target: str
+    path: Path | None
+    """The folder; None for a hub or a URL."""
+    location: str
+    """Folder, URL or hub address."""
+    files: tuple[str, ...]
+    """Relative to the location."""
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+    """What is to be known about it, such as how many answers were compared."""
+    command: str = ""
+    """Uses what was written; can be copied."""
+
+
+# --- Finds the files of a run that are exported: its result, and the base model that it names ---
+
 
 ADAPTER_FILE, MODEL_FILE = "adapter_config.json", "config.json"
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from llmops_kernel.services.doctor.checks import Finding, Level, all_checks, run_check
+from llmops_kernel.services.doctor_checks import Finding, Level, all_checks, run_check
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.doctor.trial import RunReport
+    from llmops_kernel.services.doctor_trial import RunReport
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -61,7 +61,7 @@ def examine(
         report(findings[-1])
     trial = None
     if with_run:
-        from llmops_kernel.services.doctor.trial import train_tiny_model
+        from llmops_kernel.services.doctor_trial import train_tiny_model
 
         if on_run is not None:
             on_run()

@@ -16,6 +16,8 @@ from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.score_env import ENV_VAR, MADE, parts, path, python, ready
 
+__all__ = ["make", "path", "ready", "remove"]
+
 _NO_NETWORK = (
     "no matching distribution", "could not find a version", "connection", "name resolution",
     "timed out", "ssl",

@@ -22,7 +22,7 @@ from llmops_kernel.services.folders import cache, home, private_folder, readable
 from llmops_kernel.views.format import byte_size
 
 PACKAGE = "llmops-kernel"
-IN_CLONE = (Path(__file__).parents[3] / "constraints.txt").is_file()
+IN_CLONE = (Path(__file__).parents[2] / "constraints.txt").is_file()
 REINSTALL = "make install" if IN_CLONE else 'pip install "llmops-kernel[train,lab]"'
 _GIB = 2**30
 _TORCH_IMPORT_S = 120

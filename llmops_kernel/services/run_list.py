@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from llmops_kernel.errors import LLMOpsError, MissingDependencyError, QueryError, RunStateError
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.services.run_table.index import RunTable, parsed_summary, read_records
-from llmops_kernel.services.run_table.names import families
+from llmops_kernel.services.run_table import RunTable, families, parsed_summary, read_records
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.files import store_errors, write_whole

@@ -13,7 +13,7 @@ from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import ConfigError, RunFailedError
 from llmops_kernel.kinds.reading import load
 from llmops_kernel.services.backend import Backend, current
-from llmops_kernel.services.bench.runs import Report, Start, follow, ready_cluster
+from llmops_kernel.services.bench import Report, Start, follow, ready_cluster
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.standing import ensure_engine

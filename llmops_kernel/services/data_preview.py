@@ -12,7 +12,7 @@ from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, combined, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
-from llmops_kernel.services.data.process import Stop, run_job
+from llmops_kernel.services.data_process import Stop, run_job
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
 
 __all__ = ["MOST_ROWS", "TIMEOUT_S", "DataPreview", "PreviewJob", "ShownRow", "Side"]

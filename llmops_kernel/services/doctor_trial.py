@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import Cluster, read_template, stop, up
-from llmops_kernel.services.doctor.checks import Finding, fail, ok
+from llmops_kernel.services.doctor_checks import Finding, fail, ok
 from llmops_kernel.services.folders import HOME_ENV_VAR
 from llmops_kernel.services.runs import Run
 from llmops_kernel.services.submission import from_config, submit

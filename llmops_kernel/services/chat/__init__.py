@@ -1,1 +1,0 @@
-"""A chat with the model of a run, turn by turn."""

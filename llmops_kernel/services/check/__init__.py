@@ -1,1 +1,0 @@
-"""Checks of a config that use what it names, before a run exists."""

@@ -1,1 +1,0 @@
-"""`llmops data`: what the model will see of a config's data."""

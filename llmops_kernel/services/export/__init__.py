@@ -1,1 +1,0 @@
-"""`llmops export`: hands the result of a run over to serving."""
