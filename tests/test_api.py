@@ -25,7 +25,7 @@ from llmops_kernel.errors import (
 )
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, FailureEvent, OutputEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.configs import training_config_from_dict
 from tests.jobs.conftest import start, step

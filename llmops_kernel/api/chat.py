@@ -11,7 +11,7 @@ from llmops_kernel.api.environment import in_notebook
 from llmops_kernel.errors import RunFailedError, inert
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat import LABELS, ChatSettings, Conversation, Turn
-from llmops_kernel.store.journal.chat_view import ChatAnswer
+from llmops_kernel.store.journal.score_view import ChatAnswer
 
 _SHOWN_EVERY = 0.2
 _CELL = "white-space:pre-wrap;overflow-wrap:anywhere;text-align:left;vertical-align:top"

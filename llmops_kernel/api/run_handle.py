@@ -21,12 +21,12 @@ from llmops_kernel.services.chat import ChatSettings, Only
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.export import export_run
 from llmops_kernel.services.export_source import Export, Options
-from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.logs.run_lines import last_lines
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.notes import RunNotes, change_tags
+from llmops_kernel.store.run_lines import last_lines
+from llmops_kernel.store.run_notes import RunNotes, change_tags
 from llmops_kernel.views.columns import columns_of
 from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records, sampled_rows
 

@@ -16,7 +16,7 @@ from llmops_kernel.services import run_list as listing
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_list import summaries
 from llmops_kernel.services.run_table import labels_of
-from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunSummary
 from llmops_kernel.views.run_query.listing import Listing

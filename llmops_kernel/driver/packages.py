@@ -36,7 +36,7 @@ from llmops_kernel.driver.storage import open_journal, ray_logs
 from llmops_kernel.errors import MissingDependencyError
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.store.package.assets import link_assets
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.warm.for_jobs import looked_for_by_server, start_report
 
 IN_WORKER = f"{__name__}.in_worker"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.driver import compat
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 _NAMED = 3
 _OTHER = "other work"

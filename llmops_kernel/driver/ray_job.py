@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any, NoReturn
 
-from llmops_kernel.store.record.spec import DRIVER_METADATA, JOB_CONFIG_ENV_VAR, RunSpec
+from llmops_kernel.store.record import DRIVER_METADATA, JOB_CONFIG_ENV_VAR, RunSpec
 from llmops_kernel.warm.launcher import START_REPORT_ENV_VAR
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 

@@ -29,11 +29,11 @@ from llmops_kernel.metrics.events import (
     ProcessEvent,
     WarningEvent,
 )
-from llmops_kernel.store.logs.run_lines import RunLines
-from llmops_kernel.store.outputs.parts import announced
+from llmops_kernel.store.outputs import announced
 from llmops_kernel.store.package.assets import covers, how
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
+from llmops_kernel.store.run_lines import RunLines
 from llmops_kernel.warm.for_jobs import start_report
 
 BEGAN_ENV_VAR = "LLMOPS_DRIVER_BEGAN_S"

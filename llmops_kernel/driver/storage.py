@@ -18,7 +18,7 @@ from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
-from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.store.record import RunSpec, shares_run_folder
 from llmops_kernel.tables.files import open_url
 
 _PROOF: Final = ".llmops-run"

@@ -18,9 +18,8 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
-from llmops_kernel.store.record.record import Attempt, RunRecord
-from llmops_kernel.store.record.submitting import submitting
-from llmops_kernel.store.store import RunStore
+from llmops_kernel.store.record import Attempt, RunRecord
+from llmops_kernel.store.store import RunStore, submitting
 
 
 def stop_run(store: RunStore, run_id: str, *, client: JobsClient) -> bool:

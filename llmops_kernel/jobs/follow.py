@@ -19,10 +19,10 @@ from llmops_kernel.providers.protocol import Connection, JobLogs
 from llmops_kernel.providers.registry import provider_named, shares_disk
 from llmops_kernel.store.journal.journal import FolderTail, merge
 from llmops_kernel.store.journal.view import RunView, read_thinned
-from llmops_kernel.store.logs.text import LogText
-from llmops_kernel.store.outputs.copies import to_copy
+from llmops_kernel.store.log_text import LogText
+from llmops_kernel.store.outputs import to_copy
 from llmops_kernel.store.paths import RunFolder, home
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 
 MAX_RECONNECT_S = 5.0

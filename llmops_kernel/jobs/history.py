@@ -27,8 +27,8 @@ from llmops_kernel.providers.protocol import ClusterAction, ClusterProvider, Pro
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import store_errors, write_whole
 from llmops_kernel.store.journal.journal import StreamTail
-from llmops_kernel.store.outputs.copies import only_on_cluster, output_events, to_copy
-from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.outputs import only_on_cluster, output_events, to_copy
+from llmops_kernel.store.record import Attempt
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.summary import list_runs

@@ -20,8 +20,16 @@ from llmops_kernel.metrics.events import AnyEvent, OutputEvent, OutputFile
 from llmops_kernel.providers.protocol import Connection
 from llmops_kernel.store.files import file_lock
 from llmops_kernel.store.journal.journal import numbered_lines, read_lines
-from llmops_kernel.store.outputs.copies import Copy, copied, output_events, to_copy
-from llmops_kernel.store.outputs.parts import FOLDER, PART_BYTES, part_bytes, part_names
+from llmops_kernel.store.outputs import (
+    FOLDER,
+    PART_BYTES,
+    Copy,
+    copied,
+    output_events,
+    part_bytes,
+    part_names,
+    to_copy,
+)
 from llmops_kernel.store.paths import RunFolder
 
 TAIL_LINES = 256

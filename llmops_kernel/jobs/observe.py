@@ -19,9 +19,8 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, Clust
 from llmops_kernel.providers.registry import shares_disk
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.journal.view import FEW_CELLS, STOP_PHASE, RunView
-from llmops_kernel.store.record.record import Attempt
-from llmops_kernel.store.record.submitting import was_abandoned
-from llmops_kernel.store.store import RunStore
+from llmops_kernel.store.record import Attempt
+from llmops_kernel.store.store import RunStore, was_abandoned
 
 GRACE_S = 2.0
 """How long to wait for the last lines of a journal after the job has ended."""

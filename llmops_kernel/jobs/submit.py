@@ -26,16 +26,14 @@ from llmops_kernel.kinds.reading import file_kind
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.providers.registry import shares_disk
+from llmops_kernel.store.code import read_git
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.store.record.git import read_git
-from llmops_kernel.store.record.record import Attempt, RunRecord, new_run_id
-from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
-from llmops_kernel.store.record.submitting import submitting
-from llmops_kernel.store.store import RunStore
+from llmops_kernel.store.record import DRIVER_METADATA, Attempt, RunRecord, RunSpec, new_run_id
+from llmops_kernel.store.store import RunStore, submitting
 from llmops_kernel.version import VERSION
 
 # Constants only: runs of the same code then share one runtime environment on each node,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind
-from llmops_kernel.store.journal.chat_view import ChatView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.journal.score_view import ChatView
+from llmops_kernel.store.record import RunRecord
 
 _SHOWN = 60
 

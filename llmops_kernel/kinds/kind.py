@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from llmops_kernel.store.journal.summary import Better, Unit
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 Action = Literal["stop", "retry", "resubmit", "compare", "delete", "chat"]
 ALL_ACTIONS: frozenset[Action] = frozenset({"stop", "retry", "resubmit", "compare", "delete"})

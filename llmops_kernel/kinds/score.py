@@ -9,7 +9,7 @@ from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, 
 from llmops_kernel.metrics.scores import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.summary import Unit
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 _ERRORS = "rows that could not be scored; the column `error` says why"
 _KV_CACHE = "share of the KV cache in use, of the fullest replica"

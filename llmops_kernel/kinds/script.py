@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmops_kernel.kinds.kind import ALL_ACTIONS, START_PHASES, START_WORDS, Program, RunKind
 from llmops_kernel.kinds.train import COLUMNS, FIGURES, logged_columns, more_figures
 from llmops_kernel.store.journal.training_view import ScriptView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 _SHOWN_ARGS = 60
 

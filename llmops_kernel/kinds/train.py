@@ -13,7 +13,7 @@ from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.metrics.scores import lower_is_better
 from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 # --- Figures and columns of a training run whose model is a mixture of experts ---
 

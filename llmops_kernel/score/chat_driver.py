@@ -24,7 +24,7 @@ from llmops_kernel.score.chat_engines import (
     end_all,
     model_turns,
 )
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 ONE_AFTER_THE_OTHER = (
     "There is not enough free memory for both models at once, so they answer one after the other."

@@ -31,7 +31,7 @@ from llmops_kernel.score.engine_replicas import (
 )
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 from llmops_kernel.score.setup import adapter_folder, engine_choice, job_of, python_of
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 _POLL_S = 0.1
 _LEAVE_S = 5.0

@@ -28,7 +28,7 @@ from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.scoring import Scored, Scoring
 from llmops_kernel.score.sink import METRICS, Sink
 from llmops_kernel.store.package.assets import link_assets
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 _RETRY = "`llmops retry` goes on where it was; `llmops logs` has the traceback"
 

@@ -34,7 +34,7 @@ from llmops_kernel.score.setup import (
     python_of,
 )
 from llmops_kernel.score.sink import Sink, part_name
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.tables.parts import Part
 
 _POLL_S = 0.25

@@ -26,7 +26,7 @@ from llmops_kernel.score.output_table import OutputColumns, columns_of, columns_
 from llmops_kernel.score.prompts import PromptMaker
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.store.files import find
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.tables.files import open_url, table_files
 from llmops_kernel.tables.parts import Plan, TableRow
 from llmops_kernel.tables.reading import divide, read_part

@@ -7,7 +7,7 @@ from llmops_kernel.server.wire.chat import ChatMessage, ChatSide, ChatTurn
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat import Turn
 from llmops_kernel.services.runs import Run
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 
 class ChatFeed:

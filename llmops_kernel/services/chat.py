@@ -31,8 +31,8 @@ from llmops_kernel.services.runs import Run
 from llmops_kernel.services.scoring.model import TrainedModel, trained_model
 from llmops_kernel.services.submission import submit
 from llmops_kernel.store.files import find as find_file
-from llmops_kernel.store.journal.chat_view import ChatAnswer, ChatView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.journal.score_view import ChatAnswer, ChatView
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.snapshot import waiting_text
 

@@ -10,7 +10,7 @@ from llmops_kernel.errors import ComparisonError
 from llmops_kernel.kinds.kind import load_attribute
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.services.run_table import labels_of
-from llmops_kernel.store.diff.runs import RunDiff, diff_runs
+from llmops_kernel.store.diff import RunDiff, diff_runs
 from llmops_kernel.store.store import RunStore
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from llmops_kernel.services.models import prepare_model
 from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import home
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 TIME_S = 400.0
 """Seconds of the demo. `make demo` subtracts its installation's: both end within 7 minutes."""

@@ -41,7 +41,7 @@ from llmops_kernel.store.export_job import MANIFEST, CardFacts, ExportJob, Expor
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.package.hashes import digest_of
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 _WORK = "llmops_kernel.export"
 """A string: the module imports torch."""

@@ -20,9 +20,9 @@ from llmops_kernel.store.export_job import MANIFEST, GgufType, ModelSource, Prec
 from llmops_kernel.store.files import find
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.outputs.parts import check_reported
+from llmops_kernel.store.outputs import check_reported
 from llmops_kernel.store.paths import cache
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.tables.files import ARROW_SCHEMES
 from llmops_kernel.views import format as fmt
 

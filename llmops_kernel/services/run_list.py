@@ -13,11 +13,11 @@ from llmops_kernel.errors import LLMOpsError, MissingDependencyError, QueryError
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.run_table import RunTable, families, parsed_summary, read_records
 from llmops_kernel.services.runs import Run
-from llmops_kernel.store.deletion import folder_size
 from llmops_kernel.store.files import store_errors, write_whole
+from llmops_kernel.store.garbage import folder_size
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.record.notes import RunNotes, change_tags
+from llmops_kernel.store.run_notes import RunNotes, change_tags
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.listing import Listing
 from llmops_kernel.views.run_query.query import Query

@@ -21,7 +21,7 @@ from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.notes import RunNotes, read_notes
+from llmops_kernel.store.run_notes import RunNotes, read_notes
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.differences import Naming
 from llmops_kernel.views.run_query.query import Query, Selection, select

@@ -23,12 +23,18 @@ from llmops_kernel.metrics.events import TERMINAL, RunState
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import Cluster
-from llmops_kernel.store.deletion import DeletionPreview, preview
-from llmops_kernel.store.garbage import Garbage, clear_killed_deletes, find, remove
-from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.garbage import (
+    DeletionPreview,
+    Garbage,
+    clear_killed_deletes,
+    find,
+    preview,
+    remove,
+)
+from llmops_kernel.store.journal.score_view import ChatView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.logs.text import LogText
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.log_text import LogText
+from llmops_kernel.store.record import Attempt, RunRecord
 
 
 def start_words(info: ClusterInfo) -> str:

@@ -26,7 +26,7 @@ from llmops_kernel.services.check import check_before
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.workspace import Workspace, left_out_line, scan
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.warm.plan import REFUSE_ENV_VAR
 
 __all__ = ["Submission", "from_config", "from_run", "from_text", "from_words", "preview", "submit"]

@@ -9,13 +9,13 @@ from llmops_kernel.metrics.events import AnyEvent, EvalEvent, FailureEvent
 from llmops_kernel.providers.capabilities import EditEffect, RightState
 from llmops_kernel.providers.protocol import ActionPreview, ClusterInfo, ClusterSize, Progress
 from llmops_kernel.services.export_source import Export
-from llmops_kernel.store.deletion import DeletionPreview
-from llmops_kernel.store.journal.chat_view import ChatAnswer
+from llmops_kernel.store.garbage import DeletionPreview
+from llmops_kernel.store.journal.score_view import ChatAnswer
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.logs.run_lines import printed_lines
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
+from llmops_kernel.store.run_lines import printed_lines
 from llmops_kernel.store.store import RunSummary
 
 __all__ = [

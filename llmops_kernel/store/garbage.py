@@ -1,4 +1,4 @@
-"""Finds unneeded files of a home folder: leftovers of killed processes, packages without a run."""
+"""What deleting a run would remove, and files of a home folder that nothing needs any more."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic import BaseModel, ConfigDict
+
 from llmops_kernel.errors import RunNotFoundError, StoreError
-from llmops_kernel.store.deletion import folder_size
+from llmops_kernel.metrics.events import RunState
 from llmops_kernel.store.files import store_errors
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.submitting import forget_abandoned
-from llmops_kernel.store.store import DELETED_PREFIX, RunStore, remove_tree
+from llmops_kernel.store.store import DELETED_PREFIX, RunStore, forget_abandoned, remove_tree
 
 _DAY_S: Final = 24 * 3600.0
 # A submission builds its packages before the run exists, and sets their time when it uses them.
@@ -138,3 +139,65 @@ def _garbage(path: Path, reason: str, *, until_s: float | None = None) -> Garbag
         num_files=num_files,
         unless_used_after_s=until_s,
     )
+
+
+# --- A preview of what deleting a run would remove and keep ---
+
+
+class DeletionPreview(BaseModel):
+    """Files that deleting a run would remove and keep."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: str
+    state: RunState
+    folder: str
+    size_bytes: int
+    num_files: int
+    checkpoints: list[str]
+    """Folders of checkpoints that would be removed."""
+    outputs: list[str]
+    """Results in the run's folder, which would be removed."""
+    kept: list[str]
+    """Results and checkpoints elsewhere, which are kept."""
+    children: list[str]
+    """Runs that were re-submitted from it; they are kept, and so is the code in the cache."""
+
+
+def preview(store: RunStore, run_id: str) -> DeletionPreview:
+    """Return what deleting a run would do. Raises RunNotFoundError."""
+    run_id = store.resolve(run_id)
+    root, view = store.folder(run_id).root, store.view(run_id)
+    sizes = list(_sizes(root))
+    paths = [e.path for e in view.checkpoints] + [e.path for e in view.outputs]
+    return DeletionPreview(
+        run_id=run_id,
+        state=view.state,
+        folder=str(root),
+        size_bytes=sum(sizes),
+        num_files=len(sizes),
+        checkpoints=sorted(str(path) for path in (root / "checkpoints").glob("*")),
+        outputs=[event.path for event in view.outputs if _is_below(event.path, root)],
+        kept=sorted({path for path in paths if not _is_below(path, root)}),
+        children=store.children(run_id),
+    )
+
+
+def folder_size(path: Path) -> int | None:
+    """Return the bytes of a file or of all files below a folder; None when there is nothing."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(_sizes(path)) if path.is_dir() else None
+
+
+def _is_below(path: str, root: Path) -> bool:
+    return "://" not in path and Path(path).is_relative_to(root)
+
+
+def _sizes(root: Path) -> Iterator[int]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue  # Deleted meanwhile.

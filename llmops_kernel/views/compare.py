@@ -37,7 +37,7 @@ from llmops_kernel.views.static_run import empty_axes, style_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from llmops_kernel.store.diff.runs import RunDiff
+    from llmops_kernel.store.diff import RunDiff
 
 
 def render_png(runs: Named) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.view import RunView, finite
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views.columns import columns_of, curve_of, pack
 from llmops_kernel.views.snapshot import snapshot
 

@@ -10,7 +10,7 @@ from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
 from llmops_kernel.store.journal.whole_run import TimeLeft
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import columns_of, curve_of, run_columns
 from llmops_kernel.views.figures import live_figures

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llmops_kernel.errors import inert
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import (
     curve_of,

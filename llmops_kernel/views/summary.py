@@ -10,7 +10,7 @@ from llmops_kernel.kinds.registry import kind_named, new_view
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import FEW_CELLS, RunView, finite, read_thinned
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
 from llmops_kernel.views.run_text.state_text import state_text

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 
 class Source(Protocol):

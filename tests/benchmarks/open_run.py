@@ -16,7 +16,7 @@ from typing import Any
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.metrics.events import StartEvent, StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.snapshot import snapshot

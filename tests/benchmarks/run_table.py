@@ -29,7 +29,7 @@ from llmops_kernel.server.runs.rows import RunRows
 from llmops_kernel.server.wire.run_table import RunTableQuery
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.journal.view import FEW_CELLS
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 _SHAPE = {"num_workers": 1, "global_batch_size": 8, "device": "cpu", "dtype": "float32"}

@@ -19,7 +19,7 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops

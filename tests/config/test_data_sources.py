@@ -18,7 +18,7 @@ from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.document import flatten, parse_value
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.store.diff.runs import differences
+from llmops_kernel.store.diff import differences
 from llmops_kernel.views.run_query.row import config_values
 from tests.configs import dump_yaml, training_config_from_text
 

@@ -16,7 +16,7 @@ import pytest
 
 from llmops_kernel.driver import compat
 from llmops_kernel.driver.ray_job import JOB_CONFIG_ENV_VAR
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.version import SUPPORTED_RAY
 
 

@@ -11,7 +11,7 @@ import pytest
 from llmops_kernel.driver.storage import offers_to_clients, run_folder
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR, RunFolder
-from llmops_kernel.store.record.spec import RunSpec, shares_run_folder
+from llmops_kernel.store.record import RunSpec, shares_run_folder
 
 OWN = Path(tempfile.gettempdir()) / f"llmops-runs-{os.getuid()}"
 

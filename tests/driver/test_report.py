@@ -6,9 +6,9 @@ from pathlib import Path
 
 from llmops_kernel.driver.report import DriverReport, with_remedy
 from llmops_kernel.metrics.events import FailureEvent
-from llmops_kernel.store.outputs.copies import output_events
+from llmops_kernel.store.outputs import output_events
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from tests.messages import missing
 
 

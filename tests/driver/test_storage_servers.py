@@ -19,9 +19,9 @@ from llmops_kernel.metrics.events import CheckpointEvent, Event, OutputEvent, Wa
 from llmops_kernel.models.fetch import local_folder
 from llmops_kernel.store.export_job import ModelSource
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.outputs.copies import only_on_cluster
+from llmops_kernel.store.outputs import only_on_cluster
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.checkpoints import store as keeping
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.context import WorkerContext

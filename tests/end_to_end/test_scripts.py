@@ -47,7 +47,7 @@ COMMAND_LINES = """
     import sys
     from contextlib import suppress
     from pathlib import Path
-    from llmops_kernel.store.record.spec import RunSpec
+    from llmops_kernel.store.record import RunSpec
 
     [secret] = sys.argv[1:]
     found = []

@@ -22,7 +22,7 @@ from llmops_kernel.providers.local.record import cluster_folder
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 store = RunStore()

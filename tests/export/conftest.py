@@ -26,7 +26,7 @@ from llmops_kernel.services.export_source import Export, Options
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.export_job import ExportJob, ExportLine
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import GitState, RunRecord
+from llmops_kernel.store.record import GitState, RunRecord
 from llmops_kernel.store.store import RunStore
 
 PROMPT = "<|user|>what is 3 plus 4?<|end|><|assistant|>"

@@ -16,7 +16,7 @@ from llmops_kernel.store.journal.journal import (
     numbered_lines,
     read_lines,
 )
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
 from llmops_kernel.views.snapshot import snapshot

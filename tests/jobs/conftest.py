@@ -15,7 +15,7 @@ from llmops_kernel.metrics.events import PhaseEvent, StartEvent, StepEvent
 from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterInfo, Connection
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 
 MakeRun = Callable[..., str]

@@ -8,7 +8,7 @@ import pytest
 
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.metrics.events import EndEvent, StepEvent
-from llmops_kernel.store.record.record import Attempt
+from llmops_kernel.store.record import Attempt
 from tests.jobs.conftest import start, step
 
 

@@ -17,7 +17,7 @@ from llmops_kernel.providers.protocol import ClusterState, Connection
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.runs import Run
 from llmops_kernel.store.journal.journal import read_lines
-from llmops_kernel.store.record.submitting import submitting
+from llmops_kernel.store.store import submitting
 from tests.jobs.conftest import start, step
 from tests.jobs.fake_provider import FakeProvider
 from tests.messages import missing

@@ -19,7 +19,7 @@ from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EndEvent, PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.spec import DRIVER_METADATA, RunSpec
+from llmops_kernel.store.record import DRIVER_METADATA, RunSpec
 from llmops_kernel.store.store import RunStore
 from tests.configs import training_config_from_dict
 from tests.jobs.conftest import ended

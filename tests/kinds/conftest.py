@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.metrics.events import PhaseEvent, ProgressEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.kinds.toy import registered
 from tests.store.events import start, steps

@@ -18,7 +18,7 @@ from llmops_kernel.kinds.script import SCRIPT, describe
 from llmops_kernel.kinds.script_config import check_files, run_name
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.services.submission import from_config, from_text
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views.columns import PackedRows, points_of
 
 

@@ -17,7 +17,7 @@ from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, 
 from llmops_kernel.kinds.registry import register, unregister
 from llmops_kernel.metrics.events import ProgressEvent
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 DRIVER = Path(__file__).with_name("toy_driver.py")
 """Runs on the cluster. A test copies it into the workspace: this package is not sent there."""

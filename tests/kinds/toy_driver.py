@@ -10,7 +10,7 @@ from pathlib import Path
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import ray_logs, run_folder
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, ProgressEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from llmops_kernel.providers.registry import (
     unregister,
 )
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.cli.conftest import call
 from tests.providers.kuberay.ray_dashboard import RayDashboard

@@ -12,7 +12,7 @@ from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.setup import check_adapter_base, open_table
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 HOOKS = """
 import json

@@ -8,7 +8,7 @@ from typing import Any
 
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, PhaseEvent, StartEvent, StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from llmops_kernel.store.files import remove_abandoned, scratch_folder
 from llmops_kernel.store.garbage import PACKAGE_AGE_S, find, remove, sweep
-from llmops_kernel.store.record.record import RunRecord
-from llmops_kernel.store.scratch import remove_abandoned, scratch_folder
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 # A process that is killed in the middle of a deletion, at the 50th file.
@@ -37,7 +37,7 @@ store.delete("big")
 # Each line is written at once: two processes write them, and Python's output may be unbuffered.
 MAKER = """
     import os, sys, time
-    from llmops_kernel.store.scratch import scratch_folder
+    from llmops_kernel.store.files import scratch_folder
     with scratch_folder("board") as folder:
         (folder / "value").write_text("1")
         if sys.argv[1] == "forks" and os.fork() == 0:

@@ -11,8 +11,8 @@ from llmops_kernel.errors import RunStateError
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.services.scoring.model import trained_model
 from llmops_kernel.services.scoring.runs import output_url
-from llmops_kernel.store.outputs.parts import check_reported
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.outputs import check_reported
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run, worker
 

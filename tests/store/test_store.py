@@ -10,7 +10,7 @@ from llmops_kernel.errors import RunNotFoundError, RunStateError, StoreError
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, PhaseEvent, StartEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.journal.view import Progress
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.store.events import step
@@ -228,7 +228,7 @@ def test_events_are_given_once_even_if_a_mirror_repeats_them(store):
 BUSY = """
 import sys
 from pathlib import Path
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 store = RunStore(Path(sys.argv[1]))
@@ -257,7 +257,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from llmops_kernel.errors import StoreError
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 store = RunStore(Path(sys.argv[1]))

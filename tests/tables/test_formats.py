@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile, table_files
-from llmops_kernel.tables.formats import array, separated, text
+from llmops_kernel.tables.formats import array, lines, separated
 from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.tables.reading import divide, read_part
 from tests.messages import missing
@@ -219,7 +219,7 @@ def test_a_row_group_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_broken_line_far_into_a_large_file_is_named(tmp_path: Path) -> None:
     """Beyond the first chunk, with empty lines before it."""
     path = tmp_path / "menus.jsonl"
-    count = 2 * text.CHUNK_BYTES // 50
+    count = 2 * lines.CHUNK_BYTES // 50
     line = json.dumps({"text": "a dish of the day, and another one"}).encode() + b"\n"
     path.write_bytes(line * count + b"\n\n" + b'{"text": \n' + line * 3)
     rows = _rows(path, part_rows=10_000)

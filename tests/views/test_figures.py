@@ -10,7 +10,7 @@ import pytest
 from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views import static_run
 from llmops_kernel.views.figures import compared_figures, figures, live_figures

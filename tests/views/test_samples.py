@@ -22,7 +22,7 @@ from llmops_kernel.metrics.events import (
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import speed_of, speed_title
 from llmops_kernel.views.snapshot import member_table, sample_table, snapshot

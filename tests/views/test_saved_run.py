@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views.saved_run import saved_run, thinned
 
 

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from llmops_kernel.kinds.train import COLUMNS
 from llmops_kernel.metrics.events import EvalEvent, PhaseEvent
-from llmops_kernel.store.diff.files import FileChange
-from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.diff import FileChange, RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views import compare, static_run
 from llmops_kernel.views.columns import RowCursor, pack

@@ -7,7 +7,7 @@ from llmops_kernel.kinds.registry import new_view
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 
 class FolderRun:

@@ -30,7 +30,7 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 
 DETAILS = {
     "snapshot": "42 files, 310 KiB",

@@ -3,7 +3,7 @@ import { ILogSearch } from './requests';
 
 const encoder = new TextEncoder();
 const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
-// As in llmops_kernel/store/logs/run_lines.py.
+// As in llmops_kernel/store/run_lines.py.
 const WORKER = String.raw`^(?:\([\w.:\- ]*pid=\d+[^)]*\) )?`;
 const OWN = new RegExp(String.raw`${WORKER}\[llmops\] (.*)`, 's');
 const BACKGROUND = new RegExp(

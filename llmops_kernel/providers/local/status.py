@@ -24,7 +24,7 @@ from llmops_kernel.providers.protocol import (
     KeptInfo,
 )
 from llmops_kernel.store.compiled_ops import USUAL_TIME, compiling_since_s, will_compile
-from llmops_kernel.store.kept.models import KeptModels
+from llmops_kernel.store.kept_models import KeptModels
 from llmops_kernel.store.paths import cache
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.keeper import ask

@@ -10,7 +10,7 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
 from llmops_kernel.server.runs.work import run_named
 from llmops_kernel.server.wire.runs import LogInfo, LogMatch, LogMatches, LogWindow
-from llmops_kernel.store.logs.text import MAX_WINDOW_BYTES, WINDOW_BYTES, LogText
+from llmops_kernel.store.log_text import MAX_WINDOW_BYTES, WINDOW_BYTES, LogText
 
 CHUNK_BYTES = 1 << 20
 MAX_MATCHES = 500

@@ -30,8 +30,7 @@ from llmops_kernel.services import comparison
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.comparison import ComparedRuns
 from llmops_kernel.store.code import code_of, git_diff_of
-from llmops_kernel.store.diff.files import Difference, value_text
-from llmops_kernel.store.diff.runs import RunDiff
+from llmops_kernel.store.diff import Difference, RunDiff, value_text
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore

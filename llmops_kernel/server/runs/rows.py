@@ -17,7 +17,7 @@ from llmops_kernel.services.run_table import FamilyNames
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.whole_run import TimeLeft
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.store.store import RunStore
 
 MAX_RUNS = 1000

@@ -27,9 +27,9 @@ from llmops_kernel.server.wire.runs import (
 )
 from llmops_kernel.services import clusters, submission
 from llmops_kernel.services.backend import Backend
-from llmops_kernel.store.deletion import folder_size
+from llmops_kernel.store.garbage import folder_size
 from llmops_kernel.store.journal.view import RunView
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.views.panel import PanelSamples
 from llmops_kernel.views.run_text.state_text import shown_outputs
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Body, Wire
 from llmops_kernel.store.journal.summary import Better
-from llmops_kernel.store.record.notes import Colour, Tag
+from llmops_kernel.store.run_notes import Colour, Tag
 
 MAX_LINES = 500
 MAX_BULK = 2_000

@@ -10,7 +10,7 @@ from llmops_kernel.kinds.kind import Action
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Body, Wire
 from llmops_kernel.store.journal.summary import FigureValue
-from llmops_kernel.store.record.notes import MAX_NOTE, MAX_TITLE
+from llmops_kernel.store.run_notes import MAX_NOTE, MAX_TITLE
 from llmops_kernel.views.panel import ComparedSample
 
 

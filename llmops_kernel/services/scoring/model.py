@@ -10,8 +10,8 @@ from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import RunStateError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import OutputEvent
-from llmops_kernel.store.outputs.parts import check_reported
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.outputs import check_reported
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 MODEL_OUTPUTS = ("adapter", "model", "merged_model")

@@ -11,8 +11,8 @@ from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import METRIC_PREFIX, ScoredOutput
-from llmops_kernel.store.outputs.parts import check_reported
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.outputs import check_reported
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 

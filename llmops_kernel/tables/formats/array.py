@@ -8,8 +8,7 @@ from typing import Any
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile
-from llmops_kernel.tables.formats.lines import json_row
-from llmops_kernel.tables.formats.text import CHUNK_BYTES, opened, part_bytes, place
+from llmops_kernel.tables.formats.lines import CHUNK_BYTES, json_row, opened, part_bytes, place
 from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from llmops_kernel.tables.files import TableFile
-from llmops_kernel.tables.formats.text import lines, opened, part_bytes, place
-from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow, raw
+from llmops_kernel.tables.files import TableFile, open_url
+from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow, raw, unreadable
 
 TEXT = "text"
 """Column of the rows of a plain text, as `datasets` names it."""
@@ -91,3 +92,45 @@ def not_json(line: bytes, error: Exception) -> tuple[str, str]:
         byte = f"byte {wrong.start + 1} of the row is 0x{line[wrong.start]:02x}"
         return f"not UTF-8 ({byte})", "save the file as UTF-8; unpack it if it is compressed"
     return f"not valid JSON ({error})", "each line must be one JSON object; fix or delete that line"
+
+
+# --- Code that all text formats share: bytes of a file ---
+
+
+CHUNK_BYTES = 1 << 22
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Any]:
+    """Open a file to read its bytes. Raises DataError, also for errors in the block."""
+    files, path = open_url(url)
+    try:
+        with files.open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise unreadable(url, error) from error
+
+
+def lines(file: Any, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield the lines of a file, each with its end. A remote file's own iterator reads bytewise."""
+    rest = b""
+    while chunk := file.read(chunk_bytes):
+        pieces = (rest + chunk).split(b"\n")
+        rest = pieces.pop()
+        for line in pieces:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+def part_bytes(part: Part) -> bytes:
+    """Return the bytes of a part. Raises DataError."""
+    with opened(part.url) as file:
+        file.seek(part.offset)
+        data: bytes = file.read(part.num_bytes)
+    return data
+
+
+def place(part: Part, line: int) -> str:
+    """Return where a row is: the file, and its line in it, counted as editors do."""
+    return f"{part.name or part.url}, line {part.line + line + 1:,}"

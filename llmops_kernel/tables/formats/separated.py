@@ -9,7 +9,7 @@ from io import BytesIO
 
 from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import TableFile
-from llmops_kernel.tables.formats.text import CHUNK_BYTES, lines, opened, part_bytes, place
+from llmops_kernel.tables.formats.lines import CHUNK_BYTES, lines, opened, part_bytes, place
 from llmops_kernel.tables.parts import Part, PartRows, Piece, TableRow
 
 _MOST_FIELD_BYTES = 64 << 20

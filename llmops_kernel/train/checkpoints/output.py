@@ -19,7 +19,7 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.models.answer_ends import save_generation_config
 from llmops_kernel.models.merging import make_portable, merged, portable_name
-from llmops_kernel.store.outputs.parts import announced
+from llmops_kernel.store.outputs import announced
 from llmops_kernel.tables.files import open_url
 from llmops_kernel.train.checkpoints.compared import Comparison, Trained
 from llmops_kernel.train.context import WorkerContext

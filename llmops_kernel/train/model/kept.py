@@ -29,7 +29,7 @@ import transformers
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.hardware.priority import cores_each
-from llmops_kernel.store.kept.models import KeptModel, KeptModels
+from llmops_kernel.store.kept_models import KeptModel, KeptModels
 from llmops_kernel.store.paths import cache
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.version import VERSION

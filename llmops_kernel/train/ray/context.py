@@ -9,10 +9,10 @@ from llmops_kernel.driver import checkpoint, compat, storage
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.logs.run_lines import RunLines
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
+from llmops_kernel.store.run_lines import RunLines
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.warm.for_jobs import model_cache_bytes
 

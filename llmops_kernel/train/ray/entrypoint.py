@@ -19,7 +19,7 @@ from llmops_kernel.driver.queue_place import ClusterCapacity, capacity_of
 from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.requirements import check_device, check_packages
 from llmops_kernel.warm.preload import without_collections
 

@@ -14,7 +14,7 @@ from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.compat import is_lost_worker
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import FailureEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
 
 # --- Failure events of an attempt ---

@@ -11,7 +11,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.last_lines import mark_first_lines, mark_last_lines
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe
 from llmops_kernel.train.ray.context import worker_context

@@ -10,7 +10,7 @@ from typing import Any
 from llmops_kernel.driver.last_lines import mark_last_lines
 from llmops_kernel.driver.nodes import this_node, use_cores
 from llmops_kernel.hardware import loopback
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.script import meeting
 from llmops_kernel.warm.for_jobs import start_report
 

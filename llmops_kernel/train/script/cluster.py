@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any, Literal
 
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 
 _TIMEOUT_S = 10.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver.ray_job import restart_cold
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.warm.for_jobs import reads_of_server, start_report
 from llmops_kernel.warm.plan import is_of_interpreter
 

@@ -20,9 +20,9 @@ from llmops_kernel.driver.nodes import NodeHolds, only_node, use_all_cores
 from llmops_kernel.driver.ray_job import add_metadata
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
+from llmops_kernel.store.files import scratch_folder
 from llmops_kernel.store.package.assets import link_assets
-from llmops_kernel.store.record.spec import RunSpec
-from llmops_kernel.store.scratch import scratch_folder
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.session import BOARD_ENV_VAR, SPEC_ENV_VAR, SPEC_METADATA
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED, FileBoard
 from llmops_kernel.train.script import ends

@@ -29,7 +29,7 @@ from llmops_kernel.driver.storage import (
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, BoardReader, FileBoard, StopAgreement

@@ -24,7 +24,7 @@ from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.storage import ray_logs
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.stopping import ASKS, KEPT, STOP, STOPPED
 from llmops_kernel.train.failures import group
 from llmops_kernel.train.script import ends

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from llmops_kernel.errors import QueryError
 from llmops_kernel.store.journal.summary import Better, FigureValue, RunSummary, Unit
-from llmops_kernel.store.record.notes import RunNotes
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.views.format import DASH
 
 Value = float | int | str | bool | tuple[str, ...] | None

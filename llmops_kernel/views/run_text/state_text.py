@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llmops_kernel.metrics.events import EndEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.outputs.parts import announced
+from llmops_kernel.store.outputs import announced
 
 
 def main() -> None:

@@ -12,8 +12,7 @@ from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.jobs.history import only_copies, runs_to_archive
 from llmops_kernel.jobs.mirror import JournalMirror, copy_outputs
-from llmops_kernel.store.outputs.copies import output_events
-from llmops_kernel.store.outputs.parts import PART_BYTES
+from llmops_kernel.store.outputs import PART_BYTES, output_events
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import MakeRun

@@ -16,7 +16,7 @@ from llmops_kernel.jobs.history import runs_to_archive, save_history
 from llmops_kernel.providers.kuberay.api.client import Kube
 from llmops_kernel.providers.kuberay.route.tunnel import close_routes, open_route
 from llmops_kernel.providers.protocol import Connection
-from llmops_kernel.store.outputs.parts import PART_BYTES
+from llmops_kernel.store.outputs import PART_BYTES
 from llmops_kernel.store.store import RunStore
 from tests.jobs.conftest import MakeRun, ended
 from tests.k8s.conftest import namespace, standin

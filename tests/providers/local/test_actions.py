@@ -26,7 +26,7 @@ from llmops_kernel.providers.local.status import look, possible_actions, preview
 from llmops_kernel.providers.protocol import ClusterAction, ClusterInfo, ClusterSize, ClusterState
 from llmops_kernel.services.clusters import with_states_of
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.providers.conftest import head_record
 

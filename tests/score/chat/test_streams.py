@@ -6,7 +6,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.metrics.events import AnswerEvent, AnyEvent, PhaseEvent
 from llmops_kernel.score.chat_engines import AnswerStream
 from llmops_kernel.score.engines.protocol import Answer
-from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.journal.score_view import ChatView
 
 
 def written(answers: list[Answer], *, every: bool = True) -> tuple[list[AnyEvent], ChatView]:

@@ -13,7 +13,7 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat import ChatSettings, ask, config_of, newest_turn
 from llmops_kernel.services.runs import Run
-from llmops_kernel.store.journal.chat_view import ChatView
+from llmops_kernel.store.journal.score_view import ChatView
 from llmops_kernel.views.summary import list_runs
 
 pytestmark = pytest.mark.ray

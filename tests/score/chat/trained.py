@@ -6,7 +6,7 @@ from pathlib import Path
 
 from llmops_kernel.metrics.events import EndEvent, OutputEvent, PhaseEvent, StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 
 

@@ -10,7 +10,7 @@ import fsspec
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.score.engines.checkpoint import version_of
 from llmops_kernel.score.setup import EngineChoice, engine_choice, job_of, model_version
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 
 
 def write(folder: Path, names: tuple[str, ...], content: str = "x") -> None:

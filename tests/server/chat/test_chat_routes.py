@@ -14,7 +14,7 @@ from llmops_kernel.server.chat_feed import ChatFeed
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.chat import ChatSettings, turn_config
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.score.chat.trained import add_trained_run
 

@@ -14,7 +14,7 @@ import pytest
 from llmops_kernel import score_env
 from llmops_kernel.score_env import MADE
 from llmops_kernel.services.submission import from_config
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.server.conftest import Fetch, ProviderTypes
 from tests.services.scoring.test_engine_environment import CONFIG, Ready

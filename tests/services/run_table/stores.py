@@ -6,7 +6,7 @@ from typing import Any
 
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, StartEvent, StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 _SHAPE = {"num_workers": 1, "global_batch_size": 8, "device": "cpu", "dtype": "float32"}

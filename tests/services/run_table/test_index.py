@@ -8,7 +8,7 @@ from llmops_kernel.metrics.events import EndEvent, StepEvent
 from llmops_kernel.services.run_list import list_rows, newest, summaries
 from llmops_kernel.services.run_table import FEW, RunTable, read_records
 from llmops_kernel.store.journal.summary import RunSummary
-from llmops_kernel.store.record.notes import change_tags
+from llmops_kernel.store.run_notes import change_tags
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.query import Query
 from tests.services.run_table.stores import add

@@ -20,7 +20,7 @@ from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connecti
 from llmops_kernel.score_env import MADE
 from llmops_kernel.services.backend import Backend, use
 from llmops_kernel.services.submission import from_config
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.store.store import RunStore
 
 CONFIG = {

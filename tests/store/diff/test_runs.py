@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import RunNotFoundError
-from llmops_kernel.store.diff.files import ABSENT, FileChange, is_code
-from llmops_kernel.store.diff.runs import RunDiff, diff_runs, differences
+from llmops_kernel.store.diff import ABSENT, FileChange, RunDiff, diff_runs, differences, is_code
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
-from llmops_kernel.store.record.record import GitState, RunRecord
+from llmops_kernel.store.record import GitState, RunRecord
 from tests.store.test_workspace import fill
 
 

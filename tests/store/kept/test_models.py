@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llmops_kernel.store.kept.models import KeptModel, KeptModels
+from llmops_kernel.store.kept_models import KeptModel, KeptModels
 
 MIB = 2**20
 
@@ -119,7 +119,7 @@ def test_a_link_is_not_followed(tmp_path):
 _WRITER = """
 import sys, time
 from pathlib import Path
-from llmops_kernel.store.kept.models import KeptModel, KeptModels
+from llmops_kernel.store.kept_models import KeptModel, KeptModels
 def write(path):
     path.write_bytes(b"half")
     print("writing", flush=True)

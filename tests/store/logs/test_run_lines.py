@@ -13,14 +13,14 @@ from llmops_kernel.metrics.events import (
     RestartEvent,
     WarningEvent,
 )
-from llmops_kernel.store.logs.run_lines import (
+from llmops_kernel.store.log_text import LogText
+from llmops_kernel.store.run_lines import (
     RunLines,
     last_lines,
     printed_lines,
     visible_line,
     visible_text,
 )
-from llmops_kernel.store.logs.text import LogText
 from tests.store.events import start, step
 
 RAY = (

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import ConfigError
-from llmops_kernel.store.logs import scan as log_scan
-from llmops_kernel.store.logs.text import LogText
+from llmops_kernel.store import log_scan
+from llmops_kernel.store.log_text import LogText
 
 GIB = 1024**3
 

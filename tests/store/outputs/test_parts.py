@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent, OutputFile
-from llmops_kernel.store.outputs import parts
-from llmops_kernel.store.outputs.copies import Copy, only_on_cluster, to_copy
+from llmops_kernel.store import outputs
+from llmops_kernel.store.outputs import Copy, only_on_cluster, to_copy
 from llmops_kernel.store.paths import RunFolder
 
 MIB = 2**20
@@ -32,18 +32,18 @@ def event(**fields: object) -> OutputEvent:
 
 
 def offered(journal: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in (journal / parts.FOLDER).glob("*")}
+    return {path.name: path.stat().st_size for path in (journal / outputs.FOLDER).glob("*")}
 
 
 def test_a_file_is_offered_in_parts_that_only_its_owner_reads(tmp_path: Path) -> None:
     folder = output(tmp_path / "out", weights=9 * MIB, card=7, nothing=0)
     (folder / "link").symlink_to("/etc/hostname")
-    found = parts.offer(folder, journal=tmp_path / "logs/run", limit_bytes=10 * MIB)
+    found = outputs.offer(folder, journal=tmp_path / "logs/run", limit_bytes=10 * MIB)
     sizes = {file.name: file.size_bytes for file in found}
     assert sizes == {"weights": 9 * MIB, "card": 7, "nothing": 0}
     weights = next(file for file in found if file.name == "weights")
     assert weights.sha256 == hashlib.sha256((folder / "weights").read_bytes()).hexdigest()
-    first, second = parts.part_names(weights)
+    first, second = outputs.part_names(weights)
     here = offered(tmp_path / "logs/run")
     assert (here.pop(first), here.pop(second), list(here.values())) == (8 * MIB, MIB, [7])
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "logs/run/outputs").iterdir()}
@@ -53,43 +53,43 @@ def test_a_file_is_offered_in_parts_that_only_its_owner_reads(tmp_path: Path) ->
 @pytest.mark.parametrize("limit", [0, 99])
 def test_what_is_larger_than_the_limit_is_not_offered(tmp_path: Path, limit: int) -> None:
     folder = output(tmp_path / "out", weights=100)
-    assert parts.offer(folder, journal=tmp_path / "logs/run", limit_bytes=limit) == ()
+    assert outputs.offer(folder, journal=tmp_path / "logs/run", limit_bytes=limit) == ()
     assert not (tmp_path / "logs").exists()
 
 
 def test_a_node_without_room_keeps_what_was_offered_before(tmp_path: Path) -> None:
     journal = tmp_path / "logs/run"
-    parts.offer(output(tmp_path / "a", one=10), journal=journal, limit_bytes=MIB)
+    outputs.offer(output(tmp_path / "a", one=10), journal=journal, limit_bytes=MIB)
     before = offered(journal)
     broken = output(tmp_path / "b", first=10, second=20)
     (broken / "same").write_bytes((tmp_path / "a/one").read_bytes())
-    digest = parts.file_sha256(broken / "second")
-    (journal / parts.FOLDER / f".{digest}.000").mkdir()  # Cannot be written.
-    assert parts.offer(broken, journal=journal, limit_bytes=MIB) == ()
-    (journal / parts.FOLDER / f".{digest}.000").rmdir()
+    digest = outputs.file_sha256(broken / "second")
+    (journal / outputs.FOLDER / f".{digest}.000").mkdir()  # Cannot be written.
+    assert outputs.offer(broken, journal=journal, limit_bytes=MIB) == ()
+    (journal / outputs.FOLDER / f".{digest}.000").rmdir()
     assert offered(journal) == before
 
 
 def test_the_oldest_runs_make_room(tmp_path: Path) -> None:
     for number, name in enumerate(("old", "newer")):
-        folder = tmp_path / "logs" / name / parts.FOLDER
+        folder = tmp_path / "logs" / name / outputs.FOLDER
         folder.mkdir(parents=True)
         with (folder / "x.000").open("wb") as file:
-            file.truncate(parts.NODE_BYTES // 2)  # A file with a hole takes no space.
+            file.truncate(outputs.NODE_BYTES // 2)  # A file with a hole takes no space.
         os.utime(folder, (number, number))
     source = output(tmp_path / "out", weights=10)
-    assert parts.offer(source, journal=tmp_path / "logs/run", limit_bytes=MIB)
+    assert outputs.offer(source, journal=tmp_path / "logs/run", limit_bytes=MIB)
     assert not (tmp_path / "logs/old/outputs").exists()
     assert (tmp_path / "logs/newer/outputs/x.000").exists()
 
 
-@given(size=st.integers(0, 4 * parts.PART_BYTES))
+@given(size=st.integers(0, 4 * outputs.PART_BYTES))
 def test_the_parts_are_the_whole_file(size: int) -> None:
     file = OutputFile(name="a", size_bytes=size, sha256=EMPTY)
-    names = parts.part_names(file)
-    sizes = [parts.part_bytes(file, number) for number in range(len(names))]
+    names = outputs.part_names(file)
+    sizes = [outputs.part_bytes(file, number) for number in range(len(names))]
     assert sum(sizes) == size
-    assert all(0 < one <= parts.PART_BYTES for one in sizes)
+    assert all(0 < one <= outputs.PART_BYTES for one in sizes)
     assert names == sorted(set(names))
 
 
@@ -100,8 +100,8 @@ def test_the_parts_are_the_whole_file(size: int) -> None:
 def test_the_limit_comes_from_the_node(
     monkeypatch: pytest.MonkeyPatch, given_: str, limit: int
 ) -> None:
-    monkeypatch.setenv(parts.COPY_LIMIT_ENV_VAR, given_)
-    assert parts.copy_limit_bytes() == limit
+    monkeypatch.setenv(outputs.COPY_LIMIT_ENV_VAR, given_)
+    assert outputs.copy_limit_bytes() == limit
 
 
 NAMES = st.text(st.sampled_from("ab./\\\0 ~"), max_size=12)
@@ -125,7 +125,7 @@ def test_no_name_leaves_the_folder(tmp_path: Path, name: str) -> None:
     [
         ({"sha256": "../x"}, "name"),
         ({"size_bytes": -1}, "name"),
-        ({"size_bytes": parts.MAX_LIMIT_BYTES + 1}, "too large"),
+        ({"size_bytes": outputs.MAX_LIMIT_BYTES + 1}, "too large"),
     ],
 )
 def test_odd_announcements_are_refused(tmp_path: Path, fields: dict[str, object], why: str) -> None:

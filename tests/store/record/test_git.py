@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from llmops_kernel.store.record.git import MAX_DIFF_BYTES, read_git
+from llmops_kernel.store.code import MAX_DIFF_BYTES, read_git
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -9,10 +9,10 @@ import pytest
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import CheckpointEvent, OutputEvent
-from llmops_kernel.store.deletion import folder_size, preview
+from llmops_kernel.store.garbage import folder_size, preview
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.notes import MAX_TITLE, RunNotes
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
+from llmops_kernel.store.run_notes import MAX_TITLE, RunNotes
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.store.events import end

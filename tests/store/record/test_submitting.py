@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from llmops_kernel.store.record.submitting import forget_abandoned, submitting, was_abandoned
+from llmops_kernel.store.store import forget_abandoned, submitting, was_abandoned
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from llmops_kernel.store.record.submitting import submitting
+from llmops_kernel.store.store import submitting
 with submitting(Path(sys.argv[1]), "run-1"):
     print("held", flush=True)
     time.sleep(600)

@@ -11,7 +11,7 @@ import torch
 
 from llmops_kernel.metrics.events import Event, OutputEvent, WarningEvent
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR
+from llmops_kernel.store.outputs import COPY_LIMIT_ENV_VAR
 from llmops_kernel.train.checkpoints import output
 from llmops_kernel.train.checkpoints.compared import Trained
 from llmops_kernel.train.context import WorkerContext

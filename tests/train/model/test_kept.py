@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from llmops_kernel.errors import ModelError
-from llmops_kernel.store.kept.models import KeptModels
+from llmops_kernel.store.kept_models import KeptModels
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.kept import KEPT, MAPPED, Keeping

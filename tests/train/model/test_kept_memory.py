@@ -20,7 +20,7 @@ from pathlib import Path
 group, cache = Path(sys.argv[1]), Path(sys.argv[2])
 (group / "cgroup.procs").write_text(str(os.getpid()))  # Before any page is charged to another.
 import torch
-from llmops_kernel.store.kept.models import KeptModel, KeptModels
+from llmops_kernel.store.kept_models import KeptModel, KeptModels
 
 def cached():
     facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())

@@ -16,7 +16,7 @@ from ray.train import RunConfig, ScalingConfig
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.nodes import NodeHolds
 from llmops_kernel.driver.queue_watch import QueueWatch
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.ray.trainer import make_trainer
 from llmops_kernel.train.ray.worker import run_worker
 

@@ -10,7 +10,7 @@ from ray.train import WorkerGroupError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from llmops_kernel.metrics.events import FailureEvent
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.ray.failures import choose
 from tests.messages import missing
 

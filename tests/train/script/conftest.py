@@ -18,7 +18,7 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record.spec import DRIVER_METADATA, JOB_CONFIG_ENV_VAR, RunSpec
+from llmops_kernel.store.record import DRIVER_METADATA, JOB_CONFIG_ENV_VAR, RunSpec
 from llmops_kernel.train.script.ends import STOP_WAIT_ENV_VAR
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.store.record.spec import RunSpec
+from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.stopping import FileBoard
 from llmops_kernel.train.checkpoints.agreement import ResumeAgreement
 from llmops_kernel.train.script.tracking import CheckpointCopies

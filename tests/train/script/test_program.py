@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llmops_kernel.driver.ray_job import add_metadata
-from llmops_kernel.store.record.spec import JOB_CONFIG_ENV_VAR
+from llmops_kernel.store.record import JOB_CONFIG_ENV_VAR
 from llmops_kernel.train.script.program import describe_failure
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, StartEvent, StepEvent
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.comparison.matrix import (
     ComparedRun,

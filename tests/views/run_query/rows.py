@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llmops_kernel.store.journal.summary import FigureValue, RunSummary
-from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.views.run_query.row import Row, config_values, row_of
 
 

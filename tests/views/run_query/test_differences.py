@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.store.record.notes import RunNotes
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.views.run_query.differences import (
     Naming,
     differences,

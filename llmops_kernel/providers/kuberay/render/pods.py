@@ -18,7 +18,7 @@ from llmops_kernel.config.models.quantity import num_bytes
 from llmops_kernel.config.models.section import NodePrice
 from llmops_kernel.providers.kuberay.render import tls, warm_files
 from llmops_kernel.providers.kuberay.resource import names
-from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, DEFAULT_LIMIT_BYTES
+from llmops_kernel.store.outputs import COPY_LIMIT_ENV_VAR, DEFAULT_LIMIT_BYTES
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 
 Raw = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmops_kernel.providers.capabilities import OutputStorage
 from llmops_kernel.providers.kuberay.resource.objects import Obj, dig
 from llmops_kernel.providers.kuberay.resource.status import is_autoscaled
-from llmops_kernel.store.outputs.parts import COPY_LIMIT_ENV_VAR, limit_of
+from llmops_kernel.store.outputs import COPY_LIMIT_ENV_VAR, limit_of
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
 
 

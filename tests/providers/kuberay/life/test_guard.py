@@ -20,7 +20,7 @@ from llmops_kernel.metrics.events import EndEvent, WarningEvent
 from llmops_kernel.providers.capabilities import Act, GuardState
 from llmops_kernel.providers.protocol import ClusterState
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.k8s.standin.farm import Farm
 from tests.providers.kuberay.conftest import Cloud

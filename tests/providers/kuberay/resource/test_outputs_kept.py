@@ -14,7 +14,7 @@ from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.providers.protocol import ClusterAction
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.journal.journal import JournalWriter
-from llmops_kernel.store.record.record import Attempt, RunRecord
+from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from tests.providers.kuberay.conftest import Cloud
 

@@ -9,7 +9,7 @@ import pytest
 
 from llmops_kernel.services.export import card_facts
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.store.record.record import RunRecord
+from llmops_kernel.store.record import RunRecord
 from llmops_kernel.train.checkpoints.output import model_card
 
 SOURCES = [{"path": "data/a.jsonl", "weight": 2}, {"path": "/mnt/team/b.jsonl", "weight": 0.5}]

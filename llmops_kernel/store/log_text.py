@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from llmops_kernel.errors import ConfigError, StoreError
+from llmops_kernel.store import log_scan
 from llmops_kernel.store.files import store_errors
-from llmops_kernel.store.logs import scan as log_scan
 
 WINDOW_BYTES = 256 * 1024
 MAX_WINDOW_BYTES = 4 * 1024**2

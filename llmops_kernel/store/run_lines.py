@@ -18,7 +18,7 @@ from llmops_kernel.metrics.events import (
     StepEvent,
     WarningEvent,
 )
-from llmops_kernel.store.logs.text import LogText
+from llmops_kernel.store.log_text import LogText
 
 MARK = "[llmops] "
 """Each line of a run about itself begins with it."""
