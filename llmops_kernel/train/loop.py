@@ -18,10 +18,9 @@ from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
 from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
-from llmops_kernel.train.arguments import training_arguments
 from llmops_kernel.train.callbacks import JournalCallback
 from llmops_kernel.train.checkpoints import output
-from llmops_kernel.train.checkpoints.compared import Trained
+from llmops_kernel.train.checkpoints.output import Trained
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import wait_for_hashes
 from llmops_kernel.train.collectives import barrier, is_group
@@ -33,22 +32,21 @@ from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.deepspeed_ops import compile_for
 from llmops_kernel.train.divergence import DivergenceGuard
-from llmops_kernel.train.evaluation.evaluate import Evaluator
+from llmops_kernel.train.evaluation import Evaluator
 from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
-from llmops_kernel.train.measure.versions import installed_versions
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.origin import Origin, origin
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
-from llmops_kernel.train.performance.choose import Grouping, choose, resolve_dtype
-from llmops_kernel.train.requirements import check_worker
-from llmops_kernel.train.trainer import LoopTrainer
+from llmops_kernel.train.performance import Grouping, choose, resolve_dtype
+from llmops_kernel.train.requirements import check_worker, installed_versions
+from llmops_kernel.train.trainer import LoopTrainer, training_arguments
 from llmops_kernel.train.verify import attention_names, kernels, optimizer_state_words, verify
 
 

@@ -1,11 +1,11 @@
-"""Requirements of a config on the cluster: packages besides the extra `train`, and GPUs.
-
-Looked for before anything is started, on the driver, and once more by each worker.
-"""
+"""Requirements of a config on the cluster: packages, GPUs, and the versions installed."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from importlib.util import find_spec
 
 from llmops_kernel.config.models.train import TrainingConfig
@@ -82,3 +82,20 @@ def _on_gpus_only(config: TrainingConfig) -> Iterator[tuple[str, str, str]]:
     for name in ("fused_loss", "tf32"):
         if getattr(config.performance, name):
             yield f"performance.{name}", "true", "false"
+
+
+# --- Versions of what computes, for the journal ---
+
+
+_PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "ray")
+
+
+@cache
+def installed_versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -312,7 +312,7 @@ def test_auto_trains_on_a_cpu_bit_by_bit_as_float32_does_and_says_so(
 def test_rows_are_shuffled_as_the_config_says(
     make_config: Config, tmp_path: Path, shuffle: bool, order: str
 ) -> None:
-    from llmops_kernel.train.arguments import training_arguments
+    from llmops_kernel.train.trainer import training_arguments
 
     config = make_config(data={"shuffle": shuffle})
     arguments = training_arguments(config, folder=tmp_path, use_gpu=False)

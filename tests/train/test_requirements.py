@@ -15,7 +15,7 @@ from llmops_kernel.train.requirements import check_device, check_packages
 class RareMethod(MethodConfig):
     variant_name = "rare"
     summary = "needs a package that nobody has"
-    apply = "llmops_kernel.train.methods.full:prepare"
+    apply = "llmops_kernel.train.methods:prepare_full"
     needs = ("a_package_that_nobody_has",)
 
     type: Literal["rare"] = "rare"

@@ -82,7 +82,7 @@ class AdapterMethod(MethodConfig):
 class FullMethod(MethodConfig):
     variant_name = "full"
     summary = "trains every weight"
-    apply = "llmops_kernel.train.methods.full:prepare"
+    apply = "llmops_kernel.train.methods:prepare_full"
 
     type: Literal["full"] = "full"
 
@@ -94,7 +94,7 @@ class FullMethod(MethodConfig):
 class LoraMethod(AdapterMethod):
     variant_name = "lora"
     summary = "trains low-rank adapters beside frozen weights"
-    apply = "llmops_kernel.train.methods.lora:prepare"
+    apply = "llmops_kernel.train.methods:prepare_lora"
 
     type: Literal["lora"] = "lora"
 
@@ -106,8 +106,8 @@ class LoraMethod(AdapterMethod):
 class QloraMethod(AdapterMethod):
     variant_name = "qlora"
     summary = "trains low-rank adapters beside frozen weights of 4 bits"
-    apply = "llmops_kernel.train.methods.qlora:prepare"
-    load = "llmops_kernel.train.methods.qlora:loading"
+    apply = "llmops_kernel.train.methods:prepare_qlora"
+    load = "llmops_kernel.train.methods:load_quantised"
     needs = ("bitsandbytes",)
 
     type: Literal["qlora"] = "qlora"

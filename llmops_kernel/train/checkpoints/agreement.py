@@ -6,15 +6,58 @@ that they share with the driver, and not in a collective operation.
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from llmops_kernel.driver import checkpoint
+from llmops_kernel.driver.storage import Bucket, Stored
 from llmops_kernel.errors import StoreError
 from llmops_kernel.track.stopping import Board
 from llmops_kernel.track.tracker import StoredCheckpoint
-from llmops_kernel.train.checkpoints import view
+
+# NFS keeps names and their absence for up to 60 s (acdirmax).
+VIEW_S: Final = 75.0
+_VIEW_POLL_S: Final = 0.5
+Sizes = dict[str, int] | None
+"""Bytes of each file; None for a checkpoint of an earlier version, which has no manifest."""
+
+
+def sizes(path: Path) -> Sizes:
+    """Return the sizes of its files. Raises ValueError and OSError."""
+    files = checkpoint.read(path)
+    return None if files is None else {name: entry.size_bytes for name, entry in files.items()}
+
+
+def wait_for(path: Path, expected: Sizes, *, view_s: float) -> str:
+    """Return what this rank sees differently from rank 0 after `view_s`; empty: nothing."""
+    deadline_s = time.monotonic() + view_s
+    while (problem := _problem(path, expected)) and time.monotonic() < deadline_s:
+        time.sleep(_VIEW_POLL_S)
+    return problem
+
+
+def _problem(path: Path, expected: Sizes) -> str:
+    if checkpoint.token(path) is None:
+        return f"has no complete {path.name}"
+    try:
+        if sizes(path) != expected:
+            return f"has another writing of {path.name}"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return checkpoint.size_damage(path)
+
+
+def other_view(path: Path, *, rank: int, problem: str) -> StoreError:
+    return StoreError(
+        f"The run cannot resume: rank 0 found {path.name} in {path.parent}, but rank {rank} sees"
+        f" something else there ({problem}).",
+        remedy="storage.runs must be one folder that all nodes see alike: check its mount on the"
+        f" node of rank {rank}, then `llmops retry`",
+    )
+
 
 _BEGIN_S: Final = 1800.0
 """Rank 0 alone may prepare data or download a model before it asks."""
@@ -29,7 +72,7 @@ class CheckpointChoice:
     name: str
     step: int
     token: str
-    sizes: view.Sizes
+    sizes: Sizes
 
 
 class Copies(Protocol):
@@ -54,7 +97,7 @@ class ResumeAgreement:
         rank: int,
         group: str,
         begin_s: float = _BEGIN_S,
-        view_s: float = view.VIEW_S,
+        view_s: float = VIEW_S,
     ) -> None:
         self._board, self._copies = board, copies
         self._rank, self._group = rank, group
@@ -116,3 +159,30 @@ def _never_asked(waited_s: float) -> StoreError:
         f"Rank 0 did not call track.resume_checkpoint() within {waited_s:.0f} s.",
         remedy="call track.resume_checkpoint() on all workers, or on rank 0 only",
     )
+
+
+# --- Fetches a checkpoint from a bucket to this node and checks what arrived ---
+
+
+def fetch(bucket: Bucket, stored: Stored, path: Path) -> str:
+    """Return what is wrong with the bucket's copy; empty: `path` has it, complete.
+
+    Files of the same writing that this node has are not fetched again. Raises StoreError and
+    OSError if the bucket or the disk fails.
+    """
+    try:
+        files = bucket.manifest(stored.name)
+    except ValueError as error:
+        return f"{checkpoint.MANIFEST} cannot be read: {error}"
+    is_same = checkpoint.token(path) == stored.token
+    if not is_same:
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        for name in checkpoint.wrong_files(path, files or {}):
+            (path / name).unlink(missing_ok=True)
+    bucket.fetch(stored.name, path, overwrite=not is_same)
+    if wrong := checkpoint.wrong_files(path, files or {}):
+        shutil.rmtree(path, ignore_errors=True)
+        return f"{wrong[0]} is not what was written (its size or its SHA-256 differs)"
+    checkpoint.mark_complete(path, token=stored.token, files=files, has_other_copy=True)
+    return ""

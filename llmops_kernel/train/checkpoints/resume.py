@@ -9,8 +9,8 @@ from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.storage import Bucket, Stored, clear
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import WarningEvent
-from llmops_kernel.train.checkpoints import view
-from llmops_kernel.train.checkpoints.fetch import fetch
+from llmops_kernel.train.checkpoints import agreement
+from llmops_kernel.train.checkpoints.agreement import fetch
 from llmops_kernel.train.collectives import from_main, gather
 from llmops_kernel.train.context import WorkerContext
 
@@ -20,7 +20,7 @@ class _Choice:
     """The checkpoint that rank 0 chose, and the files that it saw."""
 
     name: str = ""
-    sizes: view.Sizes = None
+    sizes: agreement.Sizes = None
     error: str = ""
 
 
@@ -32,7 +32,7 @@ class _Check:
     damage: str = ""
 
 
-def resume_path(context: WorkerContext, *, view_s: float = view.VIEW_S) -> Path | None:
+def resume_path(context: WorkerContext, *, view_s: float = agreement.VIEW_S) -> Path | None:
     """Return the folder of the newest complete checkpoint, or None. Call it on all ranks.
 
     `view_s`: how long a rank waits until its view of a shared folder has the checkpoint. Raises
@@ -54,10 +54,10 @@ def _shared(context: WorkerContext, folder: Path, *, view_s: float) -> Path | No
         if not choice.name:
             return None
         path = folder / choice.name
-        problems = gather(view.wait_for(path, choice.sizes, view_s=view_s))
+        problems = gather(agreement.wait_for(path, choice.sizes, view_s=view_s))
         if any(problems):
             rank, problem = next((rank, text) for rank, text in enumerate(problems) if text)
-            raise view.other_view(path, rank=rank, problem=problem)
+            raise agreement.other_view(path, rank=rank, problem=problem)
         # Each rank reads a share: together about what loading the checkpoint reads anyway.
         damages = gather(
             checkpoint.hash_damage(path, share=context.rank, num_shares=context.world_size)
@@ -77,7 +77,7 @@ def _choose(context: WorkerContext, folder: Path) -> _Choice:
         for candidate in reversed(checkpoint.marked(folder)):
             damage = checkpoint.size_damage(candidate.path)
             if not damage:
-                return _Choice(candidate.path.name, view.sizes(candidate.path))
+                return _Choice(candidate.path.name, agreement.sizes(candidate.path))
             if error := _leave_out(context, candidate.path, damage):
                 return _Choice(error=error)
     except (OSError, ValueError) as error:

@@ -26,7 +26,7 @@ from llmops_kernel.train.data.examples import (
     tokenise,
     tokenise_formatted,
 )
-from llmops_kernel.train.data.mixture.rows import MixedRows, exact
+from llmops_kernel.train.data.mixture import MixedRows, exact
 from llmops_kernel.train.data.skipped import (
     Fields,
     field_warnings,

@@ -20,7 +20,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset
-from llmops_kernel.train.data.mixture.rows import MixedRows
+from llmops_kernel.train.data.mixture import MixedRows
 
 if TYPE_CHECKING:
     from llmops_kernel.train.data.stream.plan import StreamPlan

@@ -123,10 +123,9 @@ class Driver:
         with without_collections():
             from ray.train import FailureConfig, RunConfig, ScalingConfig
 
-            from llmops_kernel.train.ray.context import run_folder
             from llmops_kernel.train.ray.resources import resources
             from llmops_kernel.train.ray.trainer import make_trainer
-            from llmops_kernel.train.ray.worker import run_worker
+            from llmops_kernel.train.ray.worker import run_folder, run_worker
 
         request = resources(config, self._capacity)
         check_device(config, use_gpu=request.use_gpu)

@@ -20,8 +20,8 @@ from llmops_kernel.hardware import loopback
 from llmops_kernel.metrics.events import RestartEvent, WarningEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.store.run_lines import RunLines
-from llmops_kernel.train.ray.context import newest_step, open_journal
 from llmops_kernel.train.ray.failures import cause, is_code_failure
+from llmops_kernel.train.ray.worker import newest_step, open_journal
 
 
 def make_trainer(

@@ -34,9 +34,13 @@ from llmops_kernel.track.model import FlopsOf
 from llmops_kernel.track.session import BOARD_ENV_VAR
 from llmops_kernel.track.stopping import KEPT, STOPPED, Board, BoardReader, FileBoard, StopAgreement
 from llmops_kernel.track.tracker import Peak, StoredCheckpoint, Tracker
-from llmops_kernel.train.checkpoints import view
-from llmops_kernel.train.checkpoints.agreement import CheckpointChoice, ResumeAgreement, not_fetched
-from llmops_kernel.train.checkpoints.fetch import fetch
+from llmops_kernel.train.checkpoints import agreement
+from llmops_kernel.train.checkpoints.agreement import (
+    CheckpointChoice,
+    ResumeAgreement,
+    fetch,
+    not_fetched,
+)
 
 CLUSTER_AGE_S = 0.5
 """Greatest age of a value of the cluster's store when a worker uses it."""
@@ -165,7 +169,7 @@ class ScriptWorker:
             return Peak(name, None, f"unknown: {type(error).__name__}: {error}")
 
     def flops_of(self, model: Any) -> FlopsOf | None:
-        from llmops_kernel.train.measure.script_flops import script_flops
+        from llmops_kernel.train.measure.step_flops import script_flops
 
         return script_flops(model, cache=self._cache())
 
@@ -177,7 +181,7 @@ class ScriptWorker:
         return int(self._process.memory_info().rss)
 
     def start_facts(self) -> dict[str, Any]:
-        from llmops_kernel.train.measure.versions import installed_versions
+        from llmops_kernel.train.requirements import installed_versions
 
         return {"versions": installed_versions(), "hosts": (os.uname().nodename,)}
 
@@ -252,7 +256,7 @@ class CheckpointCopies:
         if path is None:
             return None
         try:
-            files = view.sizes(path)
+            files = agreement.sizes(path)
         except ValueError as error:
             raise StoreError(
                 f"{path.name} was changed while it was read: {error}", remedy="`llmops retry`"
@@ -271,12 +275,12 @@ class CheckpointCopies:
             if problem := self._fetch_chosen(bucket, stored, path):
                 raise not_fetched(path, rank=rank, problem=problem)
             return _kept(path)
-        problem = view.wait_for(path, choice.sizes, view_s=view_s)
+        problem = agreement.wait_for(path, choice.sizes, view_s=view_s)
         if not problem:
             with _locked(self._folder):
                 problem = "" if self._is_sound(path) else "the SHA-256 of a file differs"
         if problem:
-            raise view.other_view(path, rank=rank, problem=problem)
+            raise agreement.other_view(path, rank=rank, problem=problem)
         return _kept(path)
 
     def _fetch_chosen(self, bucket: Bucket, stored: Stored, path: Path) -> str:

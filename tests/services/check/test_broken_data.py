@@ -16,7 +16,7 @@ from llmops_kernel.config.problems import Problem
 from llmops_kernel.services.check import CloseCheck, check_closely
 from llmops_kernel.services.data_process import Stop
 from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
-from llmops_kernel.train.data.check.work import checked
+from llmops_kernel.train.data.check import checked
 from tests.messages import missing
 from tests.train.data.preview.test_broken_data import FINE, HOOK, REFUSED, SUSPECT, Rows, lines
 from tests.train.data.preview.test_work import chat

@@ -16,7 +16,7 @@ from llmops_kernel.errors import TrainingError
 from llmops_kernel.metrics.events import OutputEvent, WarningEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.checkpoints import output
-from llmops_kernel.train.checkpoints.compared import Comparison, Trained
+from llmops_kernel.train.checkpoints.output import Comparison, Trained
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import load_model

@@ -13,7 +13,7 @@ from llmops_kernel.metrics.events import Event, OutputEvent, WarningEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.outputs import COPY_LIMIT_ENV_VAR
 from llmops_kernel.train.checkpoints import output
-from llmops_kernel.train.checkpoints.compared import Trained
+from llmops_kernel.train.checkpoints.output import Trained
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.model.origin import Origin
 

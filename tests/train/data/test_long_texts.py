@@ -20,11 +20,9 @@ from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.examples import Blank, Example, may_divide, piece_ends, tokenise
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.data.sources import DataSources, Source
-from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
-from llmops_kernel.train.data.stream.dataset import StreamedRows
+from llmops_kernel.train.data.stream.dataset import Cursor, RowEnds, StreamedRows
 from llmops_kernel.train.data.stream.plan import plan_stream
-from llmops_kernel.train.data.stream.progress import StreamProgress
-from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
+from llmops_kernel.train.data.stream.progress import StreamProgress, read_cursors, write_cursors
 from llmops_kernel.train.data.stream.walk import Walk
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.views.data_preview.facts import facts

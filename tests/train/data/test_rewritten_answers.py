@@ -13,7 +13,7 @@ from llmops_kernel.metrics.events import Event
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.preview_job import PreviewJob
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.check.work import checked
+from llmops_kernel.train.data.check import checked
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import IGNORED
 from llmops_kernel.train.data.preview.work import Preview

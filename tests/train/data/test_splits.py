@@ -10,10 +10,9 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.preview.row_request import RowRequest
+from llmops_kernel.train.data.preview.look import RowRequest
 from llmops_kernel.train.data.preview.sample import sample
-from llmops_kernel.train.data.sources import LARGE_BYTES, DataSources, Source
-from llmops_kernel.train.data.splits import splits_of
+from llmops_kernel.train.data.sources import LARGE_BYTES, DataSources, Source, splits_of
 from llmops_kernel.train.data.stream.plan import plan_stream
 
 LAYOUTS = {

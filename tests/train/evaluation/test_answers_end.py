@@ -17,7 +17,7 @@ from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.examples import own_prompts, prompts, tokenise
-from llmops_kernel.train.evaluation.evaluate import Evaluator
+from llmops_kernel.train.evaluation import Evaluator
 from llmops_kernel.train.hooks import Hooks
 from tests.chat_templates import STYLES, Style, follows, save_tiny
 

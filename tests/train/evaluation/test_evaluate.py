@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from llmops_kernel.metrics.events import Event, ProgressEvent
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.examples import IGNORED
-from llmops_kernel.train.evaluation.evaluate import RowCount, summed_loss
+from llmops_kernel.train.evaluation import RowCount, summed_loss
 
 
 @pytest.fixture(scope="module")

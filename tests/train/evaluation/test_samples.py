@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.train.data.examples import Prompt
-from llmops_kernel.train.evaluation.evaluate import select_samples, shortened, spread
+from llmops_kernel.train.evaluation import select_samples, shortened, spread
 from llmops_kernel.train.hooks import Hooks
 
 

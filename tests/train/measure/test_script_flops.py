@@ -11,7 +11,7 @@ import torch
 from llmops_kernel.metrics.model_work import required_flops
 from llmops_kernel.track.model import describe_model
 from llmops_kernel.train.measure.module_work import count_work
-from llmops_kernel.train.measure.script_flops import script_flops
+from llmops_kernel.train.measure.step_flops import script_flops
 from llmops_kernel.train.measure.twin import make_twin
 from tests.train.measure.families import build, with_lora
 

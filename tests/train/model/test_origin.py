@@ -14,7 +14,7 @@ import torch
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.preview_job import PreviewJob
-from llmops_kernel.train.data.check.work import checked
+from llmops_kernel.train.data.check import checked
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.model.origin import continue_adapter, merge_adapter, origin
 

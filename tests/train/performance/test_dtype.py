@@ -10,7 +10,7 @@ import pytest
 
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.performance.choose import resolve_dtype
+from llmops_kernel.train.performance import resolve_dtype
 
 Config = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmops_kernel.train.data.examples import Example
-from llmops_kernel.train.performance.choose import Grouping, by_length
+from llmops_kernel.train.performance import Grouping, by_length
 
 lengths = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=4), max_size=5)
 

@@ -12,8 +12,8 @@ import transformers
 
 from llmops_kernel.train.data.collate import COUNTS, Collator
 from llmops_kernel.train.data.examples import IGNORED, Example
-from llmops_kernel.train.evaluation.evaluate import summed_loss
-from llmops_kernel.train.performance.choose import label_logits_hindrance, labelled_share
+from llmops_kernel.train.evaluation import summed_loss
+from llmops_kernel.train.performance import label_logits_hindrance, labelled_share
 
 SIZE = {
     "vocab_size": 97,

@@ -35,7 +35,7 @@ def main() -> int:
 def _line(job: PreviewJob, progress: Callable[[str], None]) -> PreviewLine:
     try:
         if job.check:
-            from llmops_kernel.train.data.check.work import checked
+            from llmops_kernel.train.data.check import checked
 
             return PreviewLine(kind="checked", check=checked(job, progress))
         from llmops_kernel.train.data.preview.work import Preview

@@ -21,9 +21,8 @@ from llmops_kernel.store.preview_job import (
 )
 from llmops_kernel.train.data.collate import padded_width, width_multiple
 from llmops_kernel.train.data.examples import fit
-from llmops_kernel.train.data.preview.look import Formatted, RowSizes, fingerprint
-from llmops_kernel.train.data.preview.row_request import Sample
-from llmops_kernel.train.performance.choose import by_length, groups_by_length
+from llmops_kernel.train.data.preview.look import Formatted, RowSizes, Sample, fingerprint
+from llmops_kernel.train.performance import by_length, groups_by_length
 
 _BINS = 20
 _BEYOND = 4

@@ -13,7 +13,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.tables.files import FORMATS
 from llmops_kernel.tables.parts import Part
 from llmops_kernel.tables.reading import read_part
-from llmops_kernel.train.data.preview.row_request import NumberedRow, RowRequest, Sample
+from llmops_kernel.train.data.preview.look import NumberedRow, RowRequest, Sample
 from llmops_kernel.train.data.sources import Row, json_row, with_nulls
 from llmops_kernel.train.data.stream.order import StreamPart
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream

@@ -26,11 +26,16 @@ from llmops_kernel.store.preview_job import (
     SourceShare,
 )
 from llmops_kernel.train.data.answer_spans import template_warnings
-from llmops_kernel.train.data.mixture.rows import MixedRows, exact
+from llmops_kernel.train.data.mixture import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
+    Columns,
     Formatted,
+    NumberedRow,
     RowReader,
+    RowRequest,
     RowSizes,
+    Sample,
+    all_columns,
     measured,
     shown_row,
     spread,
@@ -41,13 +46,6 @@ from llmops_kernel.train.data.preview.report import (
     sequences,
     source_report,
     source_rows,
-)
-from llmops_kernel.train.data.preview.row_request import (
-    Columns,
-    NumberedRow,
-    RowRequest,
-    Sample,
-    all_columns,
 )
 from llmops_kernel.train.data.preview.sample import MOST_COMPARED, row_at, sample
 from llmops_kernel.train.data.sources import DataSources, Source

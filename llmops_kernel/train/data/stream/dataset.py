@@ -12,11 +12,10 @@ from typing import Literal
 
 from llmops_kernel.errors import DataError, LLMOpsError, TrainingError
 from llmops_kernel.train.data.examples import IGNORED, Blank, Example, num_counted
-from llmops_kernel.train.data.mixture.mix import Mix, mixed
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.stream.broken import named
+from llmops_kernel.train.data.stream.mix import Mix, mixed
 from llmops_kernel.train.data.stream.reader import Row, first_rows, read
-from llmops_kernel.train.data.stream.row_ends import Cursor, RowEnds
 from llmops_kernel.train.data.stream.walk import Located, Walk
 
 _ENDLESS = 1 << 40
@@ -315,3 +314,45 @@ class _Reader:
 
 class _StoppedError(Exception):
     pass
+
+
+# --- The rows of a worker's examples, where a long text is several of them ---
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The end of a worker's first examples: a row counts as seen with the last of its pieces."""
+
+    rows: int
+    """Rows of which all pieces are among them."""
+    pieces: int = 0
+    """Pieces of the next row that are among them too."""
+
+
+class RowEnds:
+    """Follows the rows; a thread that reads ahead adds those that are several examples.
+
+    Questions come in the order of training: what is before the last answer is forgotten.
+    """
+
+    def __init__(self, examples: int = 0, cursor: Cursor = Cursor(0)) -> None:
+        self._example, self._row = examples - cursor.pieces, cursor.rows
+        """The first example of a row, and the number of that row."""
+        self._several: deque[tuple[int, int]] = deque()
+        """First example and number of examples of the rows behind it that are several."""
+
+    def add(self, first: int, count: int) -> None:
+        """Add a row whose examples are `count`, the first of them at `first`; 1 need not be."""
+        if count != 1:
+            self._several.append((first, count))
+
+    def at(self, examples: int) -> Cursor:
+        """Return where so many examples end."""
+        while self._several and sum(self._several[0]) <= examples:
+            first, count = self._several.popleft()
+            self._row += first - self._example + 1
+            self._example = first + count
+        following = self._several[0][0] if self._several else examples
+        if following < examples:
+            return Cursor(self._row + following - self._example, examples - following)
+        return Cursor(self._row + max(0, examples - self._example))

@@ -18,12 +18,12 @@ from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.answer_spans import rewrites_answers
 from llmops_kernel.train.data.examples import Example, divided, format_row, may_divide, tokenise_row
-from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
-from llmops_kernel.train.data.mixture.rows import exact
+from llmops_kernel.train.data.mixture import exact
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.data.stream.broken import check_rows
 from llmops_kernel.train.data.stream.dataset import StreamedRows, Tokenise
+from llmops_kernel.train.data.stream.mix import Mix, source_seed, window_bytes
 from llmops_kernel.train.data.stream.order import order
 from llmops_kernel.train.data.stream.plan import (
     DIVISION,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import floor
 from random import Random
 
-from llmops_kernel.train.data.mixture.rows import exact
-from llmops_kernel.train.data.stream.parts import Piece, StreamPart
+from llmops_kernel.train.data.mixture import exact
 
 __all__ = ["WINDOW_BYTES", "Piece", "StreamPart", "Window", "order", "row_order", "windows"]
 WINDOW_BYTES = 32 << 20
@@ -177,3 +176,35 @@ def _overlap(part: StreamPart, size: int, begin: int, end: int) -> Piece | None:
         return Piece(part.index) if begin <= size // 2 < end else None
     first, last = max(0, begin) * rows // size, min(size, end) * rows // size
     return Piece(part.index, first, last) if last > first else None
+
+
+# --- Parts of a stream, and pieces of them that one worker trains on ---
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """A unit of reading: a range of bytes of lines, or rows of a file of columns."""
+
+    index: int
+    """Among all parts of the data."""
+    file: int
+    """Number of its file."""
+    offset: int
+    """JSONL and text: its first byte; the lines that begin in the part belong to it. Parquet:
+    number of the row group. Arrow: number among the parts of its file."""
+    num_bytes: int
+    """Parquet: uncompressed. Arrow: an estimate."""
+    num_rows: int | None = None
+    """None for JSONL and text whose lines are not counted before they are read."""
+    first_row: int = 0
+    """Parquet and Arrow: number of its first row in the file, from 0."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive rows of a part, all trained on by one worker in one epoch."""
+
+    part: int
+    begin: int = 0
+    end: int | None = None
+    """None: up to the last row, whichever that is."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,8 @@ from llmops_kernel.metrics.events import RowsEvent, WarningEvent
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.skipped import SHOWN, field_warnings, skipped_warning
-from llmops_kernel.train.data.stream.cursors import read_cursors, write_cursors
-from llmops_kernel.train.data.stream.dataset import Seen, StreamedRows
+from llmops_kernel.train.data.stream.dataset import Cursor, Seen, StreamedRows
 from llmops_kernel.train.data.stream.plan import save_counts
-from llmops_kernel.train.data.stream.row_ends import Cursor
 from llmops_kernel.train.data.stream.schedule import StreamSchedule, steps_in_all
 
 Counts = dict[tuple[int, int], int]
@@ -191,3 +191,23 @@ class StreamProgress:
                     remedy="raise data.max_length, or check for empty answers",
                 )
             )
+
+
+# --- The ends of all workers' rows, kept with each checkpoint: maybe inside of a long text ---
+
+
+FILE = "llmops_rows.json"
+
+
+def write_cursors(checkpoint: Path, ends: Sequence[Cursor]) -> None:
+    """Add them to a checkpoint that is not marked complete yet, in the order of ranks."""
+    with suppress(OSError):  # A full disk is reported by those who write the rest.
+        (checkpoint / FILE).write_text(json.dumps([[end.rows, end.pieces] for end in ends]))
+
+
+def read_cursors(checkpoint: Path, *, world: int) -> list[Cursor] | None:
+    """Return them; None for a checkpoint of an earlier version, whose rows were never divided."""
+    with suppress(OSError, ValueError, TypeError):
+        cursors = [Cursor(*map(int, end)) for end in json.loads((checkpoint / FILE).read_text())]
+        return cursors if len(cursors) == world else None
+    return None

@@ -11,12 +11,12 @@ from itertools import accumulate
 from llmops_kernel.errors import DataError
 from llmops_kernel.train.data.stream.order import (
     WINDOW_BYTES,
+    Piece,
     Window,
     order,
     row_order,
     windows,
 )
-from llmops_kernel.train.data.stream.parts import Piece
 from llmops_kernel.train.data.stream.plan import StreamPlan
 from llmops_kernel.train.data.stream.reader import PartRows, Row, read
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.mixture.mix import Mix, source_seed, window_bytes
 from llmops_kernel.train.data.sources import Source
+from llmops_kernel.train.data.stream.mix import Mix, source_seed, window_bytes
 from llmops_kernel.train.data.stream.plan import StreamPlan, plan_stream
 from llmops_kernel.train.data.stream.walk import Walk
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet

@@ -18,7 +18,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example
 from llmops_kernel.train.data.identity import identity
-from llmops_kernel.train.data.mixture.rows import MixedRows, draws
+from llmops_kernel.train.data.mixture import MixedRows, draws
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.trainer import EpochOfMixture

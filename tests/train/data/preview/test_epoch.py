@@ -14,7 +14,7 @@ from llmops_kernel.store.preview_job import Lengths, SourceReport
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.examples import Example, pack
 from llmops_kernel.train.data.preview.report import epoch, num_steps
-from llmops_kernel.train.performance.choose import Grouping
+from llmops_kernel.train.performance import Grouping
 
 LENGTHS = [7, 3, 30, 12, 12, 25, 4, 9, 31, 2, 18, 6, 22, 5]
 

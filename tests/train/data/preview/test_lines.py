@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.preview.row_request import RowRequest, Sample
+from llmops_kernel.train.data.preview.look import RowRequest, Sample
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, line_at, place_of, sample
 from llmops_kernel.train.data.sources import Source
 

@@ -9,8 +9,7 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.preview.look import RowReader, spread
-from llmops_kernel.train.data.preview.row_request import RowRequest
+from llmops_kernel.train.data.preview.look import RowReader, RowRequest, spread
 from llmops_kernel.train.data.preview.sample import WHOLE_BYTES, row_at, sample
 from llmops_kernel.train.data.sources import Source
 from llmops_kernel.train.hooks import Hooks

@@ -13,7 +13,7 @@ import pytest
 from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.train.data.stream.cursors import FILE as CURSORS
+from llmops_kernel.train.data.stream.progress import FILE as CURSORS
 from tests.train.data.stream.files import rows, write_jsonl, write_parquet
 from tests.train.strategy_pairs import Pairs
 

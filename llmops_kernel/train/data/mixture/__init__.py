@@ -1,1 +1,0 @@
-"""Training rows of several sources, each with a weight."""
