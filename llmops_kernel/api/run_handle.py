@@ -28,7 +28,7 @@ from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.run_lines import last_lines
 from llmops_kernel.store.run_notes import RunNotes, change_tags
 from llmops_kernel.views.columns import columns_of
-from llmops_kernel.views.run_text.samples import SAMPLE_FIELDS, sample_records, sampled_rows
+from llmops_kernel.views.samples import SAMPLE_FIELDS, sample_records, sampled_rows
 
 if TYPE_CHECKING:
     import pandas as pd

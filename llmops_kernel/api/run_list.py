@@ -19,16 +19,16 @@ from llmops_kernel.services.run_table import labels_of
 from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunSummary
+from llmops_kernel.views.figures import RunTable, run_table
 from llmops_kernel.views.run_query.listing import Listing
 from llmops_kernel.views.run_query.row import Column
-from llmops_kernel.views.run_table import RunTable, run_table
 from llmops_kernel.views.score_comparison import RowKind, RowsPage, ScoreDifference
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from llmops_kernel.services.scoring.compare import OutputComparison
-    from llmops_kernel.views.comparison.matrix import Matrix
+    from llmops_kernel.views.comparison_matrix import Matrix
 
 
 class RunList(list[Run]):
@@ -126,7 +126,7 @@ class Comparison:
 
         Runs that differ in nothing but their seeds have a line of means before theirs.
         """
-        from llmops_kernel.views.comparison.matrix import ComparedRun, matrix_of
+        from llmops_kernel.views.comparison_matrix import ComparedRun, matrix_of
 
         names = self.names
         runs = [

@@ -13,8 +13,8 @@ from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import data_preview as service
 from llmops_kernel.services.backend import current
-from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.text import html_of, row_head, row_html, row_lines, text_of
+from llmops_kernel.views.preview_facts import facts
+from llmops_kernel.views.preview_text import html_of, row_head, row_html, row_lines, text_of
 
 if TYPE_CHECKING:
     from llmops_kernel.services.doctor import DoctorReport

@@ -240,7 +240,7 @@ def _show_score(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
     path = save(figures)
     _report(f"Saved: {path}")
     if png is not None:
-        from llmops_kernel.views.score_bench.picture import render_png
+        from llmops_kernel.views.score_bench import render_png
 
         setting = figures.setting
         parts = (setting.model, setting.engine, f"cluster {setting.cluster}")
@@ -270,7 +270,7 @@ def plan(
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.cli.score_table import plan_table
     from llmops_kernel.services.score_bench import saved
-    from llmops_kernel.views.score_bench.figures import score_plan
+    from llmops_kernel.views.score_bench import score_plan
 
     found = score_plan(saved(result), rows=rows, price_per_hour=price_per_hour)
     if as_json:

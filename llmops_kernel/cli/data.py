@@ -84,8 +84,8 @@ def _print(preview: DataPreview | ShownRow, console: Console) -> None:
 
 
 def _print_all(preview: DataPreview, console: Console) -> None:
-    from llmops_kernel.views.data_preview.facts import facts
-    from llmops_kernel.views.data_preview.text import fact_lines, histogram_lines
+    from llmops_kernel.views.preview_facts import facts
+    from llmops_kernel.views.preview_text import fact_lines, histogram_lines
 
     width = min(console.width, 100)
     table = facts(preview)
@@ -103,7 +103,7 @@ def _print_all(preview: DataPreview, console: Console) -> None:
 
 def _print_rows(rows: list[ShownRow], console: Console) -> None:
     """Print tokens in colours where there are some, else with marks."""
-    from llmops_kernel.views.data_preview.text import LEGEND, row_lines
+    from llmops_kernel.views.preview_text import LEGEND, row_lines
 
     if console.is_terminal and console.color_system and not console.no_color:
         console.print(_legend())
@@ -132,7 +132,7 @@ def _legend() -> Text:
 def _coloured(row: ShownRow) -> Text:
     from rich.text import Text
 
-    from llmops_kernel.views.data_preview.text import hidden_line, row_head, stretches
+    from llmops_kernel.views.preview_text import hidden_line, row_head, stretches
 
     parts = [(f"  {row_head(row)}\n", "dim")]
     for stretch in stretches(row.pieces):

@@ -9,7 +9,7 @@ from llmops_kernel.cli.fitting_table import FittingTable
 from llmops_kernel.views import format as fmt
 
 if TYPE_CHECKING:
-    from llmops_kernel.views.score_bench.figures import PlanLine, Point, ScoreFigures, ScorePlan
+    from llmops_kernel.views.score_bench import PlanLine, Point, ScoreFigures, ScorePlan
 
 
 def score_table(figures: ScoreFigures) -> FittingTable:

@@ -17,8 +17,8 @@ from llmops_kernel.server.wire.configs import (
     DataToken,
 )
 from llmops_kernel.services import data_preview as service
-from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.text import lines, row_head, shown_report, visible
+from llmops_kernel.views.preview_facts import facts
+from llmops_kernel.views.preview_text import lines, row_head, shown_report, visible
 
 _MOST_TOKENS = 8000
 

@@ -30,11 +30,10 @@ from llmops_kernel.server.wire.run_table import (
 from llmops_kernel.services import run_list as listing
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.run_query.listing import Listing, cell, value_cell
+from llmops_kernel.views.run_query.listing import Listing, Scale, cell, scale_of, value_cell
 from llmops_kernel.views.run_query.order import Group, grouped
 from llmops_kernel.views.run_query.query import Query
 from llmops_kernel.views.run_query.row import Column, Row, Value, type_of
-from llmops_kernel.views.run_query.scale import Scale, scale_of
 
 Action = Callable[[Backend, Sequence[str], listing.Report], list[str]]
 

@@ -24,8 +24,8 @@ from llmops_kernel.store.files import find, least_used, private_folder
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.preview_job import DataCheck, Finding, PreviewJob, PreviewLine
 from llmops_kernel.version import VERSION
-from llmops_kernel.views.data_preview.facts import all_findings
 from llmops_kernel.views.format import byte_size
+from llmops_kernel.views.preview_facts import all_findings
 
 CHECK_S = 60.0
 _ROWS = 1000

@@ -21,12 +21,7 @@ from llmops_kernel.services.submission import from_config, submit
 from llmops_kernel.store.files import write_whole
 from llmops_kernel.store.paths import home
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.score_bench.figures import (
-    ScoreFigures,
-    ScoreMeasured,
-    ScoreSetting,
-    points_of,
-)
+from llmops_kernel.views.score_bench import ScoreFigures, ScoreMeasured, ScoreSetting, points_of
 
 if TYPE_CHECKING:
     from llmops_kernel.store.journal.score_view import ScoreView

@@ -17,8 +17,8 @@ from llmops_kernel.views.columns import (
     speed_title,
     x_label,
 )
-from llmops_kernel.views.comparison.matrix import Matrix, matrix_html, matrix_text
-from llmops_kernel.views.comparison.tables import (
+from llmops_kernel.views.comparison_matrix import Matrix, matrix_html, matrix_text
+from llmops_kernel.views.comparison_tables import (
     Named,
     color,
     lines_html,

@@ -26,8 +26,8 @@ from llmops_kernel.views.panel import (
     PanelWarning,
     PanelWaterfall,
 )
-from llmops_kernel.views.run_text.samples import sample_history
-from llmops_kernel.views.run_text.state_text import name_of, shown_outputs, state_text
+from llmops_kernel.views.samples import sample_history
+from llmops_kernel.views.state_text import name_of, shown_outputs, state_text
 
 _LONG_S = 10.0
 _WHY = {

@@ -23,7 +23,6 @@ from llmops_kernel.views.columns import (
     x_label,
 )
 from llmops_kernel.views.figures import compared_figures, figures
-from llmops_kernel.views.run_text.state_text import called, shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     elapsed_s,
     eval_points,
@@ -36,6 +35,7 @@ from llmops_kernel.views.snapshot import (
     until_s,
     waiting_text,
 )
+from llmops_kernel.views.state_text import called, shown_outputs, state_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

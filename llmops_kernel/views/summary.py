@@ -13,8 +13,8 @@ from llmops_kernel.store.journal.view import FEW_CELLS, RunView, finite, read_th
 from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.figures import figures
-from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import began_s, waiting_text
+from llmops_kernel.views.state_text import state_text
 
 CURVE_POINTS = 60
 

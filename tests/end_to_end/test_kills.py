@@ -20,7 +20,7 @@ import pytest
 import llmops_kernel as llmops
 from llmops_kernel.store.journal.journal import Deduplicator
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.state_text import state_text
 from tests.end_to_end.conftest import at_step, processes, workers
 from tests.waiting import until
 

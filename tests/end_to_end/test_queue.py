@@ -14,7 +14,7 @@ import llmops_kernel as llmops
 from llmops_kernel.metrics.events import PhaseEvent, QueueEvent
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.run_text.state_text import state_text
+from llmops_kernel.views.state_text import state_text
 from llmops_kernel.views.summary import list_runs
 from tests.end_to_end.conftest import processes
 from tests.waiting import until

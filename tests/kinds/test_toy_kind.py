@@ -21,8 +21,8 @@ from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import PackedRows
 from llmops_kernel.views.compare import render_png
 from llmops_kernel.views.compare import text as compared_text
+from llmops_kernel.views.figures import run_table
 from llmops_kernel.views.panel import RunColumn
-from llmops_kernel.views.run_table import run_table
 from llmops_kernel.views.saved_run import saved_run
 from llmops_kernel.views.snapshot import snapshot
 from llmops_kernel.views.summary import list_runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.metrics.knee import knee
+from llmops_kernel.views.score_bench import knee
 
 SIZES = [1, 2, 4, 8, 16, 32, 64]
 

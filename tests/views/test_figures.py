@@ -13,8 +13,7 @@ from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views import static_run
-from llmops_kernel.views.figures import compared_figures, figures, live_figures
-from llmops_kernel.views.run_table import run_table
+from llmops_kernel.views.figures import compared_figures, figures, live_figures, run_table
 from llmops_kernel.views.snapshot import progress_text, snapshot
 from llmops_kernel.views.summary import summarise
 from tests.store.events import end, evaluation, phase, restart, start, step, steps

@@ -16,7 +16,7 @@ from llmops_kernel.store.diff import FileChange, RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views import compare, static_run
 from llmops_kernel.views.columns import RowCursor, pack
-from llmops_kernel.views.comparison.tables import table
+from llmops_kernel.views.comparison_tables import table
 from llmops_kernel.views.panel import PanelState, PanelWarning
 from llmops_kernel.views.snapshot import snapshot
 from tests.widgets.folder_run import FolderRun

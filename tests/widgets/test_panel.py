@@ -19,8 +19,7 @@ from llmops_kernel.metrics.events import StepEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record import RunRecord
-from llmops_kernel.widgets.run_panel import RunPanel
-from llmops_kernel.widgets.show import follow_in_background
+from llmops_kernel.widgets.show import RunPanel, follow_in_background
 from tests.widgets.folder_run import FolderRun, FolderSource
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 /**
  * The panel as the widget of a notebook: `scripts/widget.mjs` makes one module of it, which
- * llmops_kernel/widgets/run_panel.py loads. Its traits are state, log, notice, can_page and
+ * llmops_kernel/widgets/show.py loads. Its traits are state, log, notice, can_page and
  * columns; messages out: hello, resync, stop, samples; in: rows, samples.
  */
 

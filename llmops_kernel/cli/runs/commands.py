@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Run
     from llmops_kernel.errors import RunStateError
-    from llmops_kernel.views.run_text.samples import SampledRow
+    from llmops_kernel.views.samples import SampledRow
 
 
 _SHOWN = 600
@@ -44,7 +44,7 @@ def samples(
     """Print the newest answer to each row that the run's evaluations kept."""
     from llmops_kernel import api
     from llmops_kernel.cli import console
-    from llmops_kernel.views.run_text.samples import choose_samples, sample_records
+    from llmops_kernel.views.samples import choose_samples, sample_records
 
     view = api.attach(run).view
     chosen_rows = choose_samples(view, row=row, step=step)
@@ -89,7 +89,7 @@ def marked(before: str | None, text: str) -> Text:
     """Return the text with the words in bold that `before` lacks."""
     from rich.text import Text
 
-    from llmops_kernel.views.run_text.samples import new_words
+    from llmops_kernel.views.samples import new_words
 
     styled = Text()
     for piece, is_new in new_words(before, text):

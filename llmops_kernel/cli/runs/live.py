@@ -10,8 +10,8 @@ from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services.types import AnyEvent, RunView
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.log_lines import LogLines
-from llmops_kernel.views.run_text.state_text import queue_text
 from llmops_kernel.views.snapshot import describe, restart_text
+from llmops_kernel.views.state_text import queue_text
 from llmops_kernel.widgets.source import LiveRun, Source
 
 if TYPE_CHECKING:

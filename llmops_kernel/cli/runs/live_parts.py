@@ -21,7 +21,6 @@ from llmops_kernel.services.types import (
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.columns import curve_of, points_of
 from llmops_kernel.views.figures import compared_figures, live_figures
-from llmops_kernel.views.run_text.state_text import shown_outputs, state_text
 from llmops_kernel.views.snapshot import (
     describe,
     elapsed_s,
@@ -42,6 +41,7 @@ from llmops_kernel.views.snapshot import (
     waiting_text,
     warnings,
 )
+from llmops_kernel.views.state_text import shown_outputs, state_text
 
 BAR_WIDTH = 40
 WATERFALL_WIDTH = 32

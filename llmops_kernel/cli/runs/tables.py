@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 from llmops_kernel.cli.console import facts, plain, state, table
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.figures import FigureGroup, compared_figures, group_of
-from llmops_kernel.views.run_table import STATE_COLUMN, RunTable, progress_cell
+from llmops_kernel.views.figures import (
+    STATE_COLUMN,
+    FigureGroup,
+    RunTable,
+    compared_figures,
+    group_of,
+    progress_cell,
+)
 from llmops_kernel.views.score_comparison import (
     ComparedRow,
     RowsPage,
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
     from llmops_kernel.api import Comparison, Run
     from llmops_kernel.cli.fitting_table import FittingTable
-    from llmops_kernel.views.comparison.matrix import Matrix
+    from llmops_kernel.views.comparison_matrix import Matrix
 
 
 def runs_table(runs: RunTable) -> FittingTable:
@@ -103,7 +109,7 @@ def matrix_table(matrix: Matrix) -> FittingTable:
 
     A narrow terminal gets the columns in several tables below each other.
     """
-    from llmops_kernel.views.comparison.matrix import cells_of, heads_of
+    from llmops_kernel.views.comparison_matrix import cells_of, heads_of
 
     rows = [[*map(plain, cells_of(matrix, line))] for line in matrix.lines]
     for row, line in zip(rows, matrix.lines, strict=True):
@@ -154,7 +160,7 @@ def print_compared_samples(console: Console, runs: Sequence[Run], names: Mapping
     """Print the newest answers to the same rows, the words bold that the first run's lacks."""
     from rich.text import Text
 
-    from llmops_kernel.views.comparison.tables import samples_text
+    from llmops_kernel.views.comparison_tables import samples_text
 
     samples = samples_text([(names[run.id], run.view) for run in runs])
     if samples:

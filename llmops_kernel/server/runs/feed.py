@@ -11,7 +11,7 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, missing, read_row
 from llmops_kernel.server.wire import live
 from llmops_kernel.store.store import RunStore
-from llmops_kernel.views.run_text.state_text import name_of
+from llmops_kernel.views.state_text import name_of
 
 CLOCK_S = 1.0
 """Bars and times grow even when a run reports nothing new."""

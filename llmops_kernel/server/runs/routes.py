@@ -35,10 +35,10 @@ from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.comparison.matrix import ComparedRun, matrix_of
-from llmops_kernel.views.comparison.tables import phase_names, phase_seconds
+from llmops_kernel.views.comparison_matrix import ComparedRun, matrix_of
+from llmops_kernel.views.comparison_tables import phase_names, phase_seconds
 from llmops_kernel.views.figures import compared_figures, group_of
-from llmops_kernel.views.run_text.samples import compared_samples
+from llmops_kernel.views.samples import compared_samples
 from llmops_kernel.views.snapshot import elapsed_s
 
 

@@ -31,8 +31,8 @@ from llmops_kernel.store.garbage import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.views.panel import PanelSamples
-from llmops_kernel.views.run_text.state_text import shown_outputs
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table
+from llmops_kernel.views.state_text import shown_outputs
 
 
 def list_runs(rows: RunRows, *, hidden: bool = False) -> list[RunRow]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.sample_texts import SampleTexts, UnrepeatedSamples
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.views.run_text.samples import sampled_rows
+from llmops_kernel.views.samples import sampled_rows
 
 
 def sample(row: str, prediction: str, **texts: str) -> dict[str, str]:

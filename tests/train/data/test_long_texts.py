@@ -25,8 +25,8 @@ from llmops_kernel.train.data.stream.plan import plan_stream
 from llmops_kernel.train.data.stream.progress import StreamProgress, read_cursors, write_cursors
 from llmops_kernel.train.data.stream.walk import Walk
 from llmops_kernel.train.hooks import Hooks
-from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.text import row_head
+from llmops_kernel.views.preview_facts import facts
+from llmops_kernel.views.preview_text import row_head
 from tests.train.data.stream.files import rows, write_jsonl
 
 MICRO = 2

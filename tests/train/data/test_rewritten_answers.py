@@ -19,7 +19,7 @@ from llmops_kernel.train.data.examples import IGNORED
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
-from llmops_kernel.views.data_preview.facts import facts
+from llmops_kernel.views.preview_facts import facts
 from tests.chat_templates import STYLES, Style, save_tiny
 
 Config = Callable[..., Any]

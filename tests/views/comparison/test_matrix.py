@@ -11,7 +11,7 @@ from llmops_kernel.metrics.events import EndEvent, EvalEvent, StartEvent, StepEv
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.comparison.matrix import (
+from llmops_kernel.views.comparison_matrix import (
     ComparedRun,
     Matrix,
     cells_of,

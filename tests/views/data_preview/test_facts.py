@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llmops_kernel.store.preview_job import DataPreview, Leaks
-from llmops_kernel.views.data_preview.facts import facts
+from llmops_kernel.views.preview_facts import facts
 from tests.views.data_preview.found import epoch, preview, report
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llmops_kernel.store.preview_job import Bin, Lengths
-from llmops_kernel.views.data_preview.text import (
+from llmops_kernel.views.preview_text import (
     html_of,
     plain_tokens,
     row_head,

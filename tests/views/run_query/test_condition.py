@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llmops_kernel.errors import QueryError
 from llmops_kernel.store.run_notes import RunNotes
-from llmops_kernel.views.run_query.condition import condition
+from llmops_kernel.views.run_query.query import condition
 from llmops_kernel.views.run_query.row import Catalogue
 from tests.views.run_query.rows import run
 

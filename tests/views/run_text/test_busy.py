@@ -8,8 +8,8 @@ from llmops_kernel.kinds.registry import new_view
 from llmops_kernel.metrics.events import AnyEvent, ProgressEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.log_lines import LogLines
-from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import progress_text, waiting_text
+from llmops_kernel.views.state_text import state_text
 from llmops_kernel.views.static_run import one_line
 from tests.store.events import end, evaluation, phase, start, steps
 

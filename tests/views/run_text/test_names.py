@@ -10,8 +10,8 @@ from llmops_kernel.api.run_handle import Run
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import static_run
-from llmops_kernel.views.run_text.state_text import name_of, name_with_id
 from llmops_kernel.views.saved_run import saved_run
+from llmops_kernel.views.state_text import name_of, name_with_id
 from tests.server.runs import make_run
 
 ID = "toy-260901-101500-a1b2"

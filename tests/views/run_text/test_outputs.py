@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llmops_kernel.metrics.events import OutputEvent
-from llmops_kernel.views.run_text.state_text import COPIED, ONLY_THERE, TO_COPY, shown_outputs
+from llmops_kernel.views.state_text import COPIED, ONLY_THERE, TO_COPY, shown_outputs
 
 FILES = [{"name": "a", "size_bytes": 1, "sha256": "0" * 64}]
 

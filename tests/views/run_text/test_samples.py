@@ -10,7 +10,7 @@ from llmops_kernel.errors import RunError
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.views.panel import SampledAnswer
-from llmops_kernel.views.run_text.samples import (
+from llmops_kernel.views.samples import (
     choose_samples,
     compared_samples,
     sample_history,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llmops_kernel.store.journal.training_view import TrainingView
-from llmops_kernel.views.run_text.state_text import state_text
 from llmops_kernel.views.snapshot import waiting_text
+from llmops_kernel.views.state_text import state_text
 from llmops_kernel.views.static_run import one_line
 from tests.store.events import end, phase, queue, restart, start, step, steps
 

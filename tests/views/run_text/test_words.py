@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmops_kernel.views.run_text.samples import new_words, spread_steps
+from llmops_kernel.views.samples import new_words, spread_steps
 
 TEXTS = st.text(alphabet="ab \n", max_size=40)
 

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from llmops_kernel.cli.score_table import plan_table, score_table
-from llmops_kernel.views.score_bench.figures import (
+from llmops_kernel.views.score_bench import (
     ScoreFigures,
     ScoreMeasured,
     ScoreSetting,
     points_of,
+    render_png,
     score_plan,
 )
-from llmops_kernel.views.score_bench.picture import render_png
 
 RATES = {1: 100.0, 2: 200.0, 4: 400.0, 8: 410.0, 16: 415.0}
 

@@ -183,7 +183,7 @@ export function drawnAs(unit: RunColumn['unit']): {
   return { scale: drawn?.scale ?? 1, suffix: drawn?.unit ?? '' };
 }
 
-/** The colours of llmops_kernel/views/comparison/tables.py. */
+/** The colours of llmops_kernel/views/comparison_tables.py. */
 export const COLORS = [
   '#1976d2',
   '#e65100',

@@ -14,8 +14,8 @@ from llmops_kernel.train.data.dataset import load_dataset
 from llmops_kernel.train.data.preview.work import Preview
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
-from llmops_kernel.views.data_preview.facts import facts
-from llmops_kernel.views.data_preview.text import row_head
+from llmops_kernel.views.preview_facts import facts
+from llmops_kernel.views.preview_text import row_head
 from tests.train.data.preview.test_work import job, looked_at
 from tests.train.data.stream.files import rows, write_jsonl
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import DataError, HookError
-from llmops_kernel.views.data_preview.facts import facts
+from llmops_kernel.views.preview_facts import facts
 from tests.train.data.preview.test_work import chat, looked_at
 
 Make = Callable[..., Any]

@@ -11,7 +11,7 @@ from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.comparison.tables import CELL, color
+from llmops_kernel.views.comparison_tables import CELL, color
 from llmops_kernel.views.figures import compared_figures, group_of
 from llmops_kernel.views.run_query.differences import (
     differences,

@@ -10,7 +10,7 @@ from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.figures import FigureGroup, compared_figures, group_of
 from llmops_kernel.views.panel import ComparedSample, SampledAnswer
-from llmops_kernel.views.run_text.samples import compared_samples
+from llmops_kernel.views.samples import compared_samples
 from llmops_kernel.views.snapshot import progress_text, split_phases
 
 Named = Sequence[tuple[str, RunView]]

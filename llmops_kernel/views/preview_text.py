@@ -17,7 +17,7 @@ from llmops_kernel.store.preview_job import (
     ShownRow,
     SourceReport,
 )
-from llmops_kernel.views.data_preview.facts import Fact, facts
+from llmops_kernel.views.preview_facts import Fact, facts
 
 
 def text_of(preview: DataPreview, *, width: int = 100) -> str:

@@ -1,1 +1,0 @@
-"""Several runs side by side as tables: results, samples, speed, start-up."""

@@ -1,1 +1,0 @@
-"""A preview of data as sentences, plain text and HTML."""
