@@ -15,10 +15,10 @@ from tests.checks.tracked import ROOT, tracked_files
 
 PACKAGE = ROOT / "llmops_kernel"
 CEILINGS = {
-    "files per 1,000 lines of code": 10.9,
-    "functions per 1,000 lines of code": 108.0,
-    "imports, % of all lines": 8.0,
-    "modules with one importer": 142,
+    "files per 1,000 lines of code": 8.7,
+    "functions per 1,000 lines of code": 107.9,
+    "imports, % of all lines": 7.5,
+    "modules with one importer": 107,
 }
 """What the package had when this was written, rounded up; lower a figure when the tree allows."""
 
