@@ -27,6 +27,8 @@ FLAGS = [
 ]
 ROOT = Path(__file__).parents[2]
 ARTIFACTS = ROOT / "test-artifacts"
+PICTURES = bool(os.environ.get("LLMOPS_TEST_PICTURES"))
+"""Whether pictures are taken, for a person to look at; the tests read none."""
 _IDLE = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
@@ -160,9 +162,10 @@ class Notebook:
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content() or "")
 
-    def shot(self, name: str, *, panel_only: bool = False) -> Path:
+    def shot(self, name: str, *, panel_only: bool = False) -> None:
+        if not PICTURES:
+            return
         ARTIFACTS.mkdir(exist_ok=True)
-        path = ARTIFACTS / f"{name}.png"
         self.page.wait_for_timeout(400)  # The theme's stylesheet and the next frame.
-        (self.panel() if panel_only else self.page).screenshot(path=str(path))
-        return path
+        shown = self.panel() if panel_only else self.page
+        shown.screenshot(path=str(ARTIFACTS / f"{name}.png"))

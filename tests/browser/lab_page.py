@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.browser.lab import ARTIFACTS, Lab
+from tests.browser.lab import ARTIFACTS, PICTURES, Lab
 
 # The last of our plugins registers these commands. What is asked for before the layout is restored
 # would be undone by it. Polled: a promise that is awaited is lost if the page loads itself again.
@@ -79,26 +79,29 @@ class LabPage:
         self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
 
     def shots(self, name: str, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
-        """In both themes and widths; test artefacts, to be looked at."""
-        ARTIFACTS.mkdir(exist_ok=True)
-        for theme in reversed(THEMES):
+        """In both themes and widths; test artefacts, to be looked at. The theme is light then."""
+        for theme in reversed(THEMES) if PICTURES else ():
             self.theme(theme)
             for width, height in sizes:
                 self.page.set_viewport_size({"width": width, "height": height})
                 self.page.wait_for_timeout(400)  # The theme's stylesheet and the next frame.
-                path = ARTIFACTS / f"{name}-{theme.lower()}-{width}.png"
-                self.page.screenshot(path=str(path))
+                self._take(f"{name}-{theme.lower()}-{width}")
+        self.theme("Light")
         width, height = sizes[0]
         self.page.set_viewport_size({"width": width, "height": height})
 
     def shot(self, name: str) -> None:
         """As it is."""
+        if PICTURES:
+            self._take(name)
+
+    def _take(self, name: str) -> None:
         ARTIFACTS.mkdir(exist_ok=True)
         self.page.screenshot(path=str(ARTIFACTS / f"{name}.png"))
 
     def last_look(self, name: str) -> None:
         """For whoever wants to know why a test failed: a picture, and the console's complaints."""
-        self.shot(name)
+        self._take(name)
         (ARTIFACTS / f"{name}.txt").write_text("\n".join(self.errors))
 
     def steps_received(self, run_id: str) -> list[int]:

@@ -13,7 +13,8 @@ import pytest
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.views.static_run import render_png
-from tests.browser.lab import ARTIFACTS, Lab
+from tests.browser.lab import Lab
+from tests.browser.lab_page import LabPage
 from tests.widgets.folder_run import FolderRun
 from tests.widgets.simulate import Simulation
 
@@ -40,20 +41,12 @@ def saved(lab: Lab, tmp_path: Path) -> str:
     return "saved.ipynb"
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_a_saved_run_is_drawn_without_a_kernel(
-    saved: str, lab: Lab, lab_page: Any, theme: str
-) -> None:
-    lab_page.goto(lab.page_url(f"/tree/{saved}"))
+def test_a_saved_run_is_drawn_without_a_kernel(saved: str, lab: Lab, lab_page: Any) -> None:
+    tab = LabPage(lab_page, lab)
+    tab.open(f"/tree/{saved}")
     panel = lab_page.locator(".llmops-mime .llmops-run")
     panel.wait_for(timeout=60_000)
-    lab_page.evaluate(
-        "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})",
-        f"JupyterLab {theme}",
-    )
     assert panel.locator("canvas").count() == 2
     assert "step 300 of 300" in panel.text_content()
     assert panel.get_by_role("button", name="Stop").count() == 0
-    lab_page.wait_for_timeout(500)
-    ARTIFACTS.mkdir(exist_ok=True)
-    lab_page.screenshot(path=str(ARTIFACTS / f"saved-notebook-{theme.lower()}.png"))
+    tab.shots("saved-notebook")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.models import catalogue
 from llmops_kernel.providers.local.provider import LocalProvider
 from tests.browser.lab import Lab
 from tests.browser.lab_page import NARROW, LabPage, opened
@@ -19,7 +16,6 @@ from tests.browser.simulated import SimulatedClusters, row
 from tests.tiny_training import write_training
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
-SCRIPTS = Path(__file__).parents[2] / "notebooks" / "scripts"
 
 SCRIPT = """\
 import argparse
@@ -159,22 +155,6 @@ def test_a_script_is_a_run(story: ScriptStory) -> None:
     for run_id in (first, second, config):
         assert heads.get_by_title(run_id).first.is_visible()
     story.tab.shots("script-6-compare", NARROW)
-    assert [error for error in story.tab.errors if "llmops" in error] == []
-
-
-def test_scripts_of_lightning_and_of_ray_train_unchanged(story: ScriptStory) -> None:
-    for name in ("lightning_train.py", "ray_trainer.py"):
-        shutil.copy(SCRIPTS / name, story.tab.lab.work)
-    known = f"--model {catalogue.prepare('tiny-llama')} --data menu.jsonl"
-    shutil.copy(SCRIPTS.parent / "data/menu-train.jsonl", story.tab.lab.work / "menu.jsonl")
-    for name, args in (
-        ("lightning_train.py", "--steps 12"),
-        ("ray_trainer.py", f"{known} --steps 12"),
-    ):
-        story.submit(name, {"Arguments": args}, expect=f"Runs {name} {args}")
-        story.wait_for_state("Succeeded")
-        assert story.step() == 12
-        assert float(story.figure("loss")) > 0
     assert [error for error in story.tab.errors if "llmops" in error] == []
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from llmops_kernel.store.store import RunStore
-from tests.browser.lab import ARTIFACTS, Lab
-from tests.browser.lab_page import THEMES, LabPage, opened
+from tests.browser.lab import Lab
+from tests.browser.lab_page import LabPage, opened
 from tests.browser.native.accessible import assert_accessible
 from tests.server.runs import make_run
 
@@ -119,17 +119,13 @@ def test_everything_can_be_scrolled_to(tab: LabPage, run_ids: list[str], number:
 @pytest.mark.parametrize("number", [2, 6])
 def test_rows_are_a_few_lines_high(tab: LabPage, run_ids: list[str], number: int) -> None:
     _open(tab, run_ids[:number])
-    for theme in reversed(THEMES):
-        tab.theme(theme)
-        for width in WIDTHS:
-            tab.page.set_viewport_size({"width": width, "height": 800})
-            tables = tab.page.locator(f"{VIEW} table").first
-            tables.scroll_into_view_if_needed()
-            tab.page.wait_for_timeout(400)
-            ARTIFACTS.mkdir(exist_ok=True)
-            name = f"compare-{number}-{theme.lower()}-{width}.png"
-            tab.page.screenshot(path=str(ARTIFACTS / name))
-            assert tab.page.evaluate(TALL_ROWS, 90) == []
+    for width in WIDTHS:
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tables = tab.page.locator(f"{VIEW} table").first
+        tables.scroll_into_view_if_needed()
+        tab.page.wait_for_timeout(400)
+        assert tab.page.evaluate(TALL_ROWS, 90) == []
+    tab.shots(f"compare-{number}")
 
 
 def test_several_runs_are_one_matrix_with_the_curves_in_sight(

@@ -9,8 +9,8 @@ import pytest
 
 from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.store import RunStore
-from tests.browser.lab import ARTIFACTS, Lab
-from tests.browser.lab_page import THEMES, LabPage, opened
+from tests.browser.lab import Lab
+from tests.browser.lab_page import NARROW, LabPage, opened
 from tests.browser.native.accessible import assert_accessible
 from tests.server.runs import make_run, worker
 
@@ -88,16 +88,13 @@ def test_one_row_is_followed_over_the_steps(tab: LabPage) -> None:
     assert HOSTILE in lines.last.inner_text()
     assert panel.locator(".llmops-sample img").count() == 0
     assert_accessible(tab.page, f"[id='llmops-run-{RUN}']")
-    for theme in reversed(THEMES):
-        tab.theme(theme)
-        for width in (1100, 1920):
-            tab.page.set_viewport_size({"width": width, "height": 1000})
-            answers.first.scroll_into_view_if_needed()
-            tab.page.wait_for_timeout(400)
-            assert answers.first.evaluate("e => e.open")
-            assert lines.first.evaluate("e => e.scrollWidth <= e.clientWidth")
-            ARTIFACTS.mkdir(exist_ok=True)
-            tab.page.screenshot(path=str(ARTIFACTS / f"samples-{theme.lower()}-{width}.png"))
+    for width in (1100, 1920):
+        tab.page.set_viewport_size({"width": width, "height": 1000})
+        answers.first.scroll_into_view_if_needed()
+        tab.page.wait_for_timeout(400)
+        assert answers.first.evaluate("e => e.open")
+        assert lines.first.evaluate("e => e.scrollWidth <= e.clientWidth")
+    tab.shots("samples", NARROW)
 
 
 def test_answers_of_two_runs_stand_side_by_side(tab: LabPage) -> None:
@@ -113,13 +110,4 @@ def test_answers_of_two_runs_stand_side_by_side(tab: LabPage) -> None:
     assert "spicy yes" in " ".join(second.locator("mark").all_inner_texts())
     assert table.locator("img").count() == 0
     assert_accessible(tab.page, ".llmops-compare-widget")
-    for theme in reversed(THEMES):
-        tab.theme(theme)
-        for width in (1100, 1920):
-            tab.page.set_viewport_size({"width": width, "height": 1000})
-            heads = tab.page.locator(".llmops-compare:visible .llmops-compare-heads")
-            heads.scroll_into_view_if_needed()
-            tab.page.wait_for_timeout(400)
-            ARTIFACTS.mkdir(exist_ok=True)
-            name = f"compare-samples-{theme.lower()}-{width}.png"
-            tab.page.screenshot(path=str(ARTIFACTS / name))
+    tab.shots("compare-samples", NARROW)
