@@ -123,9 +123,9 @@ def test_our_lists_are_those_of_the_installed_transformers():
 
 
 def test_what_the_worker_sets_itself_is_refused():
-    """Such an argument would otherwise undo what `arguments.py` and the strategies set."""
+    """Such an argument would otherwise undo what `trainer.py` and the strategies set."""
     folder = ROOT / "llmops_kernel" / "train"
-    files = [folder / "arguments.py", *(folder / "parallelism").glob("*.py")]
+    files = [folder / "trainer.py", *(folder / "parallelism").glob("*.py")]
     trees = [ast.parse(file.read_text()) for file in files]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
