@@ -238,7 +238,7 @@ class PodFolder:
         }  # fmt: skip
 
     def _fixed(self, env: dict[str, str], head: str) -> dict[str, str]:
-        quick = str(ROOT / "llmops_kernel" / "clusters" / "lazy_imports")
+        quick = str(ROOT / "llmops_kernel" / "providers" / "local" / "lazy_imports")
         fixed = {
             # A third of the time to start; nothing else of the repository comes in with it.
             "PYTHONPATH": os.pathsep.join(filter(None, [env.get("PYTHONPATH"), quick])),
