@@ -85,7 +85,7 @@ def test_each_state_allows_its_actions_and_gives_reasons_for_the_others(
 def test_a_cluster_of_another_host_can_only_be_started_here(tmp_path: Path) -> None:
     actions = possible_actions(head_record(tmp_path, host="elsewhere"), ClusterState.DEAD)
     assert actions.pop(ClusterAction.RESUME) == ""
-    assert all("host here" in reason for reason in actions.values())
+    assert all("host elsewhere" in reason for reason in actions.values())
 
 
 @pytest.mark.parametrize("action", ["suspend", "scale", "delete"])
@@ -233,7 +233,7 @@ def test_a_cluster_of_another_host_is_not_forgotten_here(tmp_path: Path) -> None
     folder = cluster_folder(tmp_path, "lab")
     folder.create()
     folder.write(head_record(tmp_path, host="elsewhere"))
-    with pytest.raises(ClusterError, match="host here"):
+    with pytest.raises(ClusterError, match="host elsewhere"):
         LocalProvider(tmp_path).delete("lab")
     assert json.loads((folder.root / "cluster.json").read_text())["name"] == "lab"
 
