@@ -21,11 +21,11 @@ assert "bitsandbytes" not in sys.modules, "imported in advance"
 
 from transformers import LlamaConfig, LlamaForCausalLM
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.train.methods import lora
+from llmops_kernel.train.methods import prepare_lora
 
 sizes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
 model = LlamaForCausalLM(LlamaConfig(vocab_size=32, num_key_value_heads=2, **sizes))
-lora.prepare(model, TrainingConfig(model="tiny-llama", data="rows.jsonl"))
+prepare_lora(model, TrainingConfig(model="tiny-llama", data="rows.jsonl"))
 assert "bitsandbytes" not in sys.modules, "imported for LoRA"
 
 from peft.import_utils import is_bnb_4bit_available
