@@ -12,6 +12,7 @@ from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import Problem, no_such_file
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.config.reading.hook_file import defined_hooks
+from llmops_kernel.store.files import is_pattern
 
 _HEAD = """\
 Score config: a model's answers for each row of a table. Lines with a default value may be deleted.
@@ -44,7 +45,7 @@ def check_files(
 
 
 def _is_local(path: str) -> bool:
-    return "://" not in path and not set("*?[") & set(path)
+    return "://" not in path and not is_pattern(path)
 
 
 def _input(config: ScoreConfig, workspace: Path) -> Iterator[Problem]:

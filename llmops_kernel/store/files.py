@@ -17,6 +17,7 @@ from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import HOME_ENV_VAR, default_home
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_PATTERN = frozenset("*?[")
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK})
 
 
@@ -178,6 +179,11 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path or URL names files by a pattern, as `rows/*.jsonl` does."""
+    return not _PATTERN.isdisjoint(path)
 
 
 def find(source: str, roots: Sequence[Path]) -> Path | None:

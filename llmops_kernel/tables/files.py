@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from llmops_kernel.errors import DataError, MissingDependencyError
-from llmops_kernel.store.files import find
+from llmops_kernel.store.files import find, is_pattern
 
 FORMATS = {
     ".parquet": "parquet",
@@ -29,7 +29,6 @@ _PACKAGES = {
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
 }
-_GLOB = frozenset("*?[")
 _SNIFFED_BYTES = 1024
 _HASHED_BYTES = 256 * 1024**2
 """Hashing takes less than half a second up to here; a workspace may not be larger."""
@@ -106,7 +105,7 @@ def table_files(
         raise DataError(
             f"{path} cannot be read: {error}", remedy="check the URL and the nodes' credentials"
         ) from error
-    root = inner.rpartition("/")[0] if _GLOB & set(inner) else inner
+    root = inner.rpartition("/")[0] if is_pattern(inner) else inner
     infos = _saved(infos, root, split, path)
     candidates = [_file(files, info, url, format_name, root=root, hashed=hashed) for info in infos]
     tables = _without_notes([file for file in candidates if file is not None])
@@ -151,7 +150,7 @@ def _without_notes(files: list[TableFile]) -> list[TableFile]:
 def _url_of(path: str, roots: Sequence[Path]) -> str:
     if "://" in path:
         return path
-    if _GLOB & set(path):
+    if is_pattern(path):
         base = Path(path).expanduser()
         starts = [base] if base.is_absolute() else [root / path for root in roots]
         return str(
@@ -170,7 +169,7 @@ def _url_of(path: str, roots: Sequence[Path]) -> str:
 
 
 def _infos(files: Any, path: str) -> list[dict[str, Any]]:
-    if _GLOB & set(path):
+    if is_pattern(path):
         return [info for info in files.glob(path, detail=True).values() if info["type"] == "file"]
     info = files.info(path)
     if info["type"] == "file":

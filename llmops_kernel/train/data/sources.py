@@ -12,7 +12,7 @@ from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError, LLMOpsError
-from llmops_kernel.store.files import find
+from llmops_kernel.store.files import find, is_pattern
 from llmops_kernel.tables.files import FORMATS, TableFile, open_url, table_files
 from llmops_kernel.tables.formats.lines import not_json
 
@@ -20,7 +20,6 @@ Row = dict[str, Any]
 LARGE_BYTES = 64 << 20
 """Sources of more than this are streamed: tokenised they would need several times as much
 memory."""
-_GLOB = frozenset("*?[")
 
 
 class Source:
@@ -32,7 +31,7 @@ class Source:
     def __init__(self, name: str, roots: Sequence[Path], split: str = "train") -> None:
         self.name, self.roots, self.split = name, roots, split
         self.is_url = "://" in name
-        self.is_pattern = bool(_GLOB & set(name))
+        self.is_pattern = is_pattern(name)
         self.path = None if self.is_url else find(name, roots)
         """Its path on this node; None for URLs, hub ids and what does not exist."""
 
@@ -367,7 +366,6 @@ def _table_rows(source: Source, broken: list[str] | None, *, nulls: bool) -> Ite
 
 
 # --- Find the files of a split in a folder by their names ---
-# By the rule of the package `datasets`.
 # The rule is that of `datasets` 5.0 (`data_files.py`), so that a folder has the same training
 # rows whether it is held in memory or streamed: `data/NAME-00000-of-00001.*`, else folders with
 # the name of a split, else files with one (`train.jsonl`, `my_test-1.parquet`). Where no name
@@ -459,7 +457,7 @@ def _by_words(names: Sequence[str], pattern: str, pieces: slice) -> dict[str, li
 
 
 def _is_folder(files: Sequence[TableFile], source: str) -> bool:
-    if _GLOB & set(source):
+    if is_pattern(source):
         return False
     last = source.rstrip("/").rpartition("/")[2]
     return len(files) != 1 or files[0].name.rpartition("/")[2] != last
