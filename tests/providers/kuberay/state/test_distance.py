@@ -61,7 +61,7 @@ def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
     template = cloud.template(worker_groups=[group], warm={"enabled": False})
     cloud.create(render(template, namespace=cloud.namespace).raycluster)
     until(lambda: _is_unschedulable(cloud))
-    with cloud.standin.faulty("slow", seconds=1.5, path="resourcequotas"):
+    with cloud.standin.faulty("slow", seconds=2.5, path="resourcequotas"):
         info = fresh(cloud).get("one")
         (reason,) = info.waiting
         assert (reason.kind, info.is_unasked) == ("unasked", True)
