@@ -158,7 +158,13 @@ class KubeRayProvider(ClusterProvider):
         Raises ClusterNotFoundError, KubeError, and what `wait` raises.
         """
         lifecycle.resume(self._find(name))
-        return self.wait(name, progress=progress) if wait else self.get(name)
+        if not wait:
+            return self.get(name)
+        return lifecycle.wait_for_resume(
+            find=lambda: self._find(name),
+            ask=lambda: self.get(name),
+            report=progress or _silent,
+        )
 
     def scale(
         self,

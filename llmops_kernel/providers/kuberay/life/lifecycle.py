@@ -28,6 +28,8 @@ from llmops_kernel.providers.protocol import ClusterInfo, Progress
 Raw = dict[str, Any]
 _TRIES: Final = 5
 _GONE_S: Final = 120.0
+_OBSERVED_S: Final = 3.0
+"""An operator that resumes in time for the pods to stay writes no status."""
 _LOOK_S: Final = 6.0
 """A GitOps manager that watches the cluster undoes a change within this time (Argo CD: 5 s)."""
 
@@ -51,6 +53,24 @@ def suspend_unchanged(located: LocatedCluster) -> None:
 def resume(located: LocatedCluster) -> None:
     """Restore its replicas, and unset `suspend` unless Kueue owns that."""
     change(located, lambda raycluster: _from_zero(raycluster, now_s=located.kube.clock.now_s()))
+
+
+def wait_for_resume(
+    *,
+    find: Callable[[], LocatedCluster],
+    ask: Callable[[], ClusterInfo],
+    report: Progress,
+) -> ClusterInfo:
+    """Wait until it is ready. Raises what `wait_until_ready` raises.
+
+    An operator that has just read a suspension deletes all pods, though the status says ready.
+    """
+    observed_by_s = time.monotonic() + _OBSERVED_S
+
+    def is_observed(_: ClusterInfo) -> bool:
+        return not status.generation_behind(find().raycluster) or time.monotonic() > observed_by_s
+
+    return wait_until_ready(ask, find().cache, timeout_s=None, report=report, is_done=is_observed)
 
 
 def resume_unasked(located: LocatedCluster) -> None:

@@ -295,6 +295,9 @@ def _starting_phase(raycluster: Obj) -> Phase:
         return Phase(ClusterState.STARTING, "The operator has not processed it yet")
     if is_behind(raycluster):
         return Phase(ClusterState.STARTING, "The operator has not processed its latest change yet")
+    if holds(raycluster, SUSPENDING):
+        # It deletes all pods first, also when the cluster was resumed in the meantime.
+        return Phase(ClusterState.STARTING, "Its RayCluster is still being suspended")
     was_up = holds(raycluster, PROVISIONED)
     if not _head_is_ready(raycluster):
         return Phase(ClusterState.STARTING, _head_message(raycluster, was_up=was_up))

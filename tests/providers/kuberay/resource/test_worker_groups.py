@@ -179,6 +179,16 @@ def test_a_suspended_group_does_not_keep_the_operator_behind() -> None:
     assert not status.is_behind(cluster)
 
 
+def test_a_cluster_that_is_resumed_while_its_pods_are_deleted_is_not_ready() -> None:
+    """The operator deletes all pods first; until then the head reports ready."""
+    conditions = [{"type": "HeadPodReady", "status": "True"}]
+    counts = {"observedGeneration": 1, "desiredWorkerReplicas": 2, "readyWorkerReplicas": 2}
+    cluster = raycluster(replicas=2, status={**counts, "conditions": conditions})
+    assert status.phase_of(cluster).state is ClusterState.READY
+    conditions.append({"type": "RayClusterSuspending", "status": "True"})
+    assert status.phase_of(cluster).state is ClusterState.STARTING
+
+
 def test_a_group_is_shown_in_pods_where_its_ready_pods_are() -> None:
     """Two slices of four hosts: `7 of 8` and not `7 of 2`."""
     cluster = raycluster(replicas=2)

@@ -27,7 +27,6 @@ def test_sixty_clusters_cost_one_list_and_one_watch(cloud: Cloud) -> None:
             cloud.standin.put(placed(cloud, body))
     infos = cloud.provider.list()
     assert len(infos) == 60
-    assert len(set(cloud.ray.asked)) >= 1
     states = [info.state for info in infos]
     assert states.count(ClusterState.STOPPED) == 12
     assert states.count(ClusterState.READY) == 42
