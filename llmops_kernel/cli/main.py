@@ -24,7 +24,10 @@ join_help_lines(app)
 
 
 def main(arguments: Sequence[str] | None = None, *, backend: Backend | None = None) -> None:
-    """Run a command; exit code 0 is success, 1 an error, 2 wrong usage, 130 Ctrl-C.
+    """Run a command.
+
+    Exit codes: 0 success, 1 an error or a failed run, 2 wrong usage, 3 a stopped run, 124 a
+    timeout, 130 Ctrl-C.
 
     `backend` is the run store and the providers that it works with; default: the user's.
     """

@@ -15,7 +15,7 @@ from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, kind_of, load
 from llmops_kernel.kinds.registry import USUAL
 from llmops_kernel.services.check import CloseCheck, check_closely
-from llmops_kernel.services.new_file import write_new
+from llmops_kernel.services.new_file import write_user_file
 
 if TYPE_CHECKING:
     from llmops_kernel.services.gallery import WrittenExample
@@ -118,5 +118,5 @@ def _new_config(path: Path, answers: Mapping[str, str], *, force: bool) -> Path:
         )
     else:
         text = kind.template()
-    write_new(path, text, force=force)
+    write_user_file(path, text, force=force)
     return path

@@ -7,7 +7,7 @@ from pathlib import Path
 from llmops_kernel.errors import ConfigError
 
 
-def write_new(path: Path, text: str, *, force: bool, with_folder: bool = False) -> None:
+def write_user_file(path: Path, text: str, *, force: bool, with_folder: bool = False) -> None:
     """Write a new file. Raises ConfigError if it exists, unless `force`, or cannot be written."""
     try:
         if with_folder:

@@ -30,7 +30,7 @@ from llmops_kernel.providers.capabilities import (
 from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.backend import Backend, current
 from llmops_kernel.services.clusters import Cluster
-from llmops_kernel.services.new_file import write_new
+from llmops_kernel.services.new_file import write_user_file
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def init(name: str, *, kind: str = "kuberay", force: bool = False) -> Path:
     """
     path = Path(name) if Path(name).suffix in (".yaml", ".yml") else Path(FOLDER, f"{name}.yaml")
     text = new_template(kind, name=path.name.split(".")[0], file=str(path))
-    write_new(path, text, force=force, with_folder=True)
+    write_user_file(path, text, force=force, with_folder=True)
     return path
 
 

@@ -137,7 +137,8 @@ class JournalCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write the step; its loss has been read from the device, so it has really ended.
 
-        The loss is the mean over all workers. Raises DivergedError on all of them in the same step.
+        Transformers' Trainer has averaged the loss over all workers. Raises DivergedError on all of
+        them in the same step.
         """
         if self._counts is None or not logs or "loss" not in logs:
             return

@@ -17,7 +17,10 @@ class MethodConfig(Choice):
     shorthand = "type"
     variants: ClassVar[Variants[MethodConfig]] = Variants(default="lora")
     apply: ClassVar[str] = ""
-    """`module:function` on the workers: `(model, config) -> model`, with what is trained marked."""
+    """`module:function` on the workers: `(model, config) -> model`, with what is trained marked.
+
+    Of a method that saves an adapter it also takes `adapter`, the folder of one to continue.
+    """
     load: ClassVar[str] = ""
     """`module:function` on the workers: `(config) -> keyword arguments of from_pretrained`."""
     saves: ClassVar[Literal["model", "adapter"]] = "model"

@@ -16,7 +16,7 @@ class ParallelismConfig(Choice):
     shorthand = "strategy"
     variants: ClassVar[Variants[ParallelismConfig]] = Variants(default="auto")
     worker_side: ClassVar[str] = ""
-    """Module on the workers, with the functions of `llmops_kernel/train/parallelism/ddp.py`."""
+    """Module on the workers, with the functions of `llmops_kernel/train/parallelism/strategy.py`."""
     sharded: ClassVar[tuple[str, ...]] = ()
     """What each worker has only a share of: `optimizer states`, `gradients`, `weights`."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.services.demo import menu_data
-from llmops_kernel.services.new_file import write_new
+from llmops_kernel.services.new_file import write_user_file
 
 # --- Rows of the examples, made from the menu data that is shipped with the package ---
 # The menu data are dishes with their cuisine, course, diet and allergens (its DATASHEET.md says
@@ -167,7 +167,7 @@ def write_example(
             remedy="choose another folder, or overwrite with --force (`force=True` in Python)",
         )
     for file, text in changed.items():
-        write_new(file, text, force=force, with_folder=True)
+        write_user_file(file, text, force=force, with_folder=True)
     return WrittenExample(config=config, others=tuple(file for file in texts if file != config))
 
 

@@ -41,7 +41,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
 from llmops_kernel.train.model.origin import Origin
-from llmops_kernel.train.parallelism.fsdp import gather_on_save
+from llmops_kernel.train.parallelism.strategy import strategy
 
 _NOT_LOADED = (
     ModelError,
@@ -228,8 +228,7 @@ def save(
     StoreError.
     """
     folder = context.folder / "output"
-    if config.parallelism.strategy == "fsdp":
-        gather_on_save(trainer)
+    strategy(config).prepare_save(trainer)
     # Collective under ZeRO-3 and FSDP, so on every rank.
     trainer.save_model(str(folder))
     if not context.is_main:

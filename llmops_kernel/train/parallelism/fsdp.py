@@ -90,7 +90,7 @@ def trained(trainer: Any) -> list[Any]:
     return [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]
 
 
-def gather_on_save(trainer: Any) -> None:
+def prepare_save(trainer: Any) -> None:
     """Let the Trainer save whole weights, also where `fsdp_config` has sharded checkpoints."""
     plugin = trainer.accelerator.state.fsdp_plugin
     if "FULL_STATE_DICT" not in str(plugin.state_dict_type):

@@ -26,6 +26,9 @@ class Strategy(Protocol):
     def trained(self, trainer: Any) -> list[Any]:
         """Return the tensors that the optimizer updates."""
 
+    def prepare_save(self, trainer: Any) -> None:
+        """Let the Trainer gather whole weights when it saves the output. Called on all workers."""
+
 
 def wrapped(trainer: Any) -> Any:
     """Return the engine, also where `torch.compile` has wrapped it once more."""

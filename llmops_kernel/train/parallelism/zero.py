@@ -146,3 +146,7 @@ def trained(trainer: Any) -> list[Any]:
         if groups := getattr(optimizer, name, None):
             return list(groups)
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def prepare_save(trainer: Any) -> None:
+    """Do nothing: DeepSpeed gathers them with `stage3_gather_16bit_weights_on_model_save`."""

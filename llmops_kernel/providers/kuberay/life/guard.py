@@ -1,4 +1,4 @@
-"""State that idle guards share in a RayCluster, so that several guards do no harm."""
+"""Suspends and deletes idle clusters; guards share their state in the RayCluster."""
 
 from __future__ import annotations
 

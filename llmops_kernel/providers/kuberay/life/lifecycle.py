@@ -67,10 +67,15 @@ def wait_for_resume(
     """
     observed_by_s = time.monotonic() + _OBSERVED_S
 
-    def is_observed(_: ClusterInfo) -> bool:
-        return not status.generation_behind(find().raycluster) or time.monotonic() > observed_by_s
-
-    return wait_until_ready(ask, find().cache, timeout_s=None, report=report, is_done=is_observed)
+    return wait_until_ready(
+        ask,
+        find().cache,
+        timeout_s=None,
+        report=report,
+        is_done=lambda _: (
+            not status.generation_behind(find().raycluster) or time.monotonic() > observed_by_s
+        ),
+    )
 
 
 def resume_unasked(located: LocatedCluster) -> None:
