@@ -90,6 +90,7 @@ def cluster(ray_cluster: ClusterInfo) -> Cluster:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.beside
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_trains(name: str, cluster: Cluster, tmp_path: Path) -> None:
     config = llmops.init(tmp_path, example=name)
@@ -97,7 +98,8 @@ def test_it_trains(name: str, cluster: Cluster, tmp_path: Path) -> None:
         run = cluster.submit(config, args=["--steps", "2"])
     else:
         run = cluster.submit(config, overrides=[*TWO_STEPS, *MORE.get(name, ())])
-    assert run.wait(timeout_s=480) == "SUCCEEDED", run.logs(tail=40)
+    # With zero3-offload DeepSpeed compiles two operations first, beside other tests.
+    assert run.wait(timeout_s=840) == "SUCCEEDED", run.logs(tail=40)
     losses = [step.loss for step in run.view.steps]
     assert len(losses) == 2
     assert all(loss > 0 for loss in losses)
