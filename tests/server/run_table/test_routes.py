@@ -46,6 +46,14 @@ async def ask(api: Fetch, path: str = "", *, status: int = 200, **body: Any) -> 
     return json.loads(answer.body)
 
 
+async def listed(api: Fetch, store: RunStore) -> list[Any]:
+    """The side bar's rows, once all runs were read: a look at them has little time."""
+    until_s = time.monotonic() + 30
+    while len(rows := json.loads((await api("runs")).body)) < len(store.ids()):
+        assert time.monotonic() < until_s, "runs are still being read"
+    return list(rows)
+
+
 def ids(answer: Any) -> list[str]:
     return [line["run"]["run_id"] for line in answer["lines"] if line["run"]]
 
@@ -208,7 +216,7 @@ def test_the_reason_is_shown_while_a_run_waits_or_starts_again(
 
 
 async def test_the_side_bars_rows_say_what_differs(store: RunStore, api: Fetch) -> None:
-    rows = json.loads((await api("runs")).body)
+    rows = await listed(api, store)
     assert {row["run_id"]: row["differs"] for row in rows} == {
         "menu-0": "lr 2e-3 · r 8",
         "menu-1": "lr 2e-3 · r 16",
@@ -232,7 +240,7 @@ async def test_a_run_has_one_name_everywhere_and_no_filter_changes_it(
         add(store, f"tiny-{number}", config=config, created_s=100.0 + number)
     # Submitted again as it was.
     add(store, "tiny-6", config=config, created_s=4000.0)
-    rows = json.loads((await api("runs")).body)
+    rows = await listed(api, store)
     names = {row["run_id"]: row["differs"] for row in rows if row["name"] == "tiny"}
     assert names["tiny-0"] == "lr 1e-4 · r 16"
     assert names["tiny-3"] == "lr 3e-4 · r 32"
