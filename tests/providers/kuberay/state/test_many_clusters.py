@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from llmops_kernel.providers.protocol import ClusterState
+from llmops_kernel.providers.kuberay.api.errors import KubeUnreachable
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterState
 from tests.benchmarks.kuberay import objects as scale
 from tests.providers.kuberay.conftest import Cloud
 from tests.waiting import until
@@ -25,7 +26,8 @@ def test_sixty_clusters_cost_one_list_and_one_watch(cloud: Cloud) -> None:
     for number in range(60):
         for body in scale.one_of_many(number, cloud.ray.address):
             cloud.standin.put(placed(cloud, body))
-    infos = cloud.provider.list()
+    # The stand-in may be busy for a while with what was just put into it.
+    infos = until(lambda: _listed(cloud))
     assert len(infos) == 60
     states = [info.state for info in infos]
     assert states.count(ClusterState.STOPPED) == 12
@@ -38,6 +40,13 @@ def test_sixty_clusters_cost_one_list_and_one_watch(cloud: Cloud) -> None:
     until(lambda: [*map(_nodes, cloud.provider.list())].count(1) == 42)
     asked = cloud.ray.asked.count("/api/version")
     assert 42 <= asked < 3 * 42, asked
+
+
+def _listed(cloud: Cloud) -> list[ClusterInfo]:
+    try:
+        return cloud.provider.list()
+    except KubeUnreachable:
+        return []
 
 
 def _nodes(info: object) -> object:
