@@ -158,13 +158,7 @@ class KubeRayProvider(ClusterProvider):
         Raises ClusterNotFoundError, KubeError, and what `wait` raises.
         """
         lifecycle.resume(self._find(name))
-        if not wait:
-            return self.get(name)
-        return lifecycle.wait_for_resume(
-            find=lambda: self._find(name),
-            ask=lambda: self.get(name),
-            report=progress or _silent,
-        )
+        return self.wait(name, progress=progress) if wait else self.get(name)
 
     def scale(
         self,
@@ -225,6 +219,7 @@ class KubeRayProvider(ClusterProvider):
             self._find(name).cache,
             timeout_s=timeout_s,
             report=progress or _silent,
+            is_done=lambda _: lifecycle.is_observed(self._find(name)),
         )
 
     def keep(self, name: str, *, for_s: float) -> ClusterInfo:

@@ -306,5 +306,7 @@ def test_an_older_and_a_newer_crd(other_user: UserNamespace, ray: RayDashboard) 
     cluster.suspend()
     cluster.resume(wait=True)
     assert cluster.info.is_ready
+    cluster.suspend()
+    assert llmops.up(other_user.template()).wait(timeout_s=40).info.is_ready
     cluster.delete()
     assert not other_user.exists()

@@ -29,7 +29,8 @@ Raw = dict[str, Any]
 _TRIES: Final = 5
 _GONE_S: Final = 120.0
 _OBSERVED_S: Final = 3.0
-"""An operator that resumes in time for the pods to stay writes no status."""
+_patched_s: dict[str, float] = {}
+"""Uid of a cluster -> when this process has patched it (monotonic)."""
 _LOOK_S: Final = 6.0
 """A GitOps manager that watches the cluster undoes a change within this time (Argo CD: 5 s)."""
 
@@ -55,27 +56,16 @@ def resume(located: LocatedCluster) -> None:
     change(located, lambda raycluster: _from_zero(raycluster, now_s=located.kube.clock.now_s()))
 
 
-def wait_for_resume(
-    *,
-    find: Callable[[], LocatedCluster],
-    ask: Callable[[], ClusterInfo],
-    report: Progress,
-) -> ClusterInfo:
-    """Wait until it is ready. Raises what `wait_until_ready` raises.
+def is_observed(located: LocatedCluster) -> bool:
+    """Return whether the operator has read this process's newest patch, or has had time for it.
 
-    An operator that has just read a suspension deletes all pods, though the status says ready.
+    One that has just read a suspension deletes all pods, and until then its status says ready. One
+    that reads suspension and resumption at once changes nothing, and writes no status.
     """
-    observed_by_s = time.monotonic() + _OBSERVED_S
-
-    return wait_until_ready(
-        ask,
-        find().cache,
-        timeout_s=None,
-        report=report,
-        is_done=lambda _: (
-            not status.generation_behind(find().raycluster) or time.monotonic() > observed_by_s
-        ),
-    )
+    patched_s = _patched_s.get(located.uid)
+    if patched_s is None or not status.generation_behind(located.raycluster):
+        return True
+    return time.monotonic() - patched_s > _OBSERVED_S
 
 
 def resume_unasked(located: LocatedCluster) -> None:
@@ -245,6 +235,7 @@ def change(located: LocatedCluster, make_patch: Callable[[Raw], Raw]) -> None:
 
 def _merged(located: LocatedCluster, patch: Raw) -> None:
     located.cache.put(located.kube.merge(located.path, patch))
+    _patched_s[located.uid] = time.monotonic()
     invalidate_ray(located)
 
 

@@ -29,6 +29,7 @@ def test_sixty_clusters_cost_one_list_and_one_watch(cloud: Cloud) -> None:
     # The stand-in may be busy for a while with what was just put into it.
     infos = until(lambda: _listed(cloud))
     assert len(infos) == 60
+    until(lambda: len(set(cloud.ray.asked)) >= 1)
     states = [info.state for info in infos]
     assert states.count(ClusterState.STOPPED) == 12
     assert states.count(ClusterState.READY) == 42
