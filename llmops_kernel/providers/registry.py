@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from pkgutil import resolve_name
+from typing import Final
 
 from llmops_kernel.config.models.cluster import TEMPLATES, AnyTemplate
 from llmops_kernel.errors import (
@@ -165,7 +165,7 @@ def _itself(provider: ClusterProvider) -> ClusterProvider:
 
 def _is_available(name: str) -> bool:
     """Return whether the provider can have clusters here."""
-    return name not in _AVAILABLE or _imported(_AVAILABLE[name])()
+    return name not in _AVAILABLE or resolve_name(_AVAILABLE[name])()
 
 
 def _class_of(name: str) -> type[ClusterProvider]:
@@ -175,15 +175,10 @@ def _class_of(name: str) -> type[ClusterProvider]:
             remedy="change `provider` in the cluster template",
         )
     try:
-        provider: type[ClusterProvider] = _imported(_CLASSES[name])
+        provider: type[ClusterProvider] = resolve_name(_CLASSES[name])
     except (ImportError, AttributeError) as error:
         raise MissingDependencyError(
             f"Provider {name!r} cannot be loaded from {_CLASSES[name]}: {error}",
             remedy="install the package that provides it",
         ) from error
     return provider
-
-
-def _imported(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(import_module(module), attribute)

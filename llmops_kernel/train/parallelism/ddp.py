@@ -40,4 +40,4 @@ def trained(trainer: Any) -> list[Any]:
 
 
 def prepare_save(trainer: Any) -> None:
-    """Do nothing: each worker has all of them."""
+    """Do nothing: each worker has whole weights."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from llmops_kernel.config.models.parallelism import FsdpStrategy
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.train.parallelism.ddp import trained as trained
 from llmops_kernel.train.parallelism.strategy import wrapped
 
 
@@ -84,10 +85,6 @@ def _is_fsdp(trainer: Any) -> bool:
     from torch.distributed.fsdp import FSDPModule
 
     return isinstance(wrapped(trainer), FSDPModule)
-
-
-def trained(trainer: Any) -> list[Any]:
-    return [parameter for group in trainer.optimizer.param_groups for parameter in group["params"]]
 
 
 def prepare_save(trainer: Any) -> None:

@@ -149,4 +149,4 @@ def trained(trainer: Any) -> list[Any]:
 
 
 def prepare_save(trainer: Any) -> None:
-    """Do nothing: DeepSpeed gathers them with `stage3_gather_16bit_weights_on_model_save`."""
+    """Do nothing: DeepSpeed gathers whole weights, as `_stage` asks it to."""
