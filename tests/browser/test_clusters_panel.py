@@ -228,7 +228,8 @@ def _delete_by_keyboard(clusters: Clusters, folder: ClusterFolder) -> None:
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid"
         clusters.press("Enter")
-        dialog.wait_for()
+        # Seen before its body is drawn, and only then it takes the focus.
+        dialog.locator(":focus").wait_for()
         clusters.tab.shot(f"clusters-delete-{answer.lower()}")
         if answer == "Enter":
             # What has the focus at first deletes nothing.
