@@ -47,7 +47,8 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row | Fault:
 
 
 def shaped(row: Row, row_format: str) -> Row | Fault:
-    """Return the row as `{"messages": [...]}` or `{"text": ...}`.
+    """Return the row as `{"messages": [...]}`, `{"text": ...}` or, where an objective compares
+    several texts, `{"parts": [...]}` of these, with the `target` that it has.
 
     With `tools` where it has some, and with a `weight` of 0 where nothing of it is to be learnt.
     """
@@ -78,6 +79,9 @@ def _decoded(row: Row, one: _Format) -> Row:
 
 def _half_character(found: Row) -> Fault | None:
     """Return which text has a lone surrogate: JSON can say one, and no tokenizer can read it."""
+    for part in found.get("parts", ()):
+        if fault := _half_character(part):
+            return fault
     texts = [("`text`", found["text"])] if "text" in found else []
     for index, message in enumerate(found.get("messages", ()), start=1):
         texts += [(f"message {index}", message[key]) for key in ("role", "content")]
@@ -109,19 +113,39 @@ def _tools(tools: Any) -> list[Any] | Fault:
 
 def recognised(present: Collection[str], row_format: str) -> str | None:
     """Return the format of rows with these fields; None if `row_format` does not allow them."""
-    allowed = {"auto": tuple(_FORMATS), "chat": ("chat", "prompt_completion")}
-    for name in allowed.get(row_format, (row_format,)):
+    for name in _ALLOWED.get(row_format, (row_format,)):
         if all(field in present for field in _FORMATS[name].needed):
             return name
     return None
 
 
+def fields_of(row_format: str) -> tuple[str, ...]:
+    """Return the fields that `data.columns` may name."""
+    is_chat = row_format in _ALLOWED["auto"]
+    names = _ALLOWED["auto"] if is_chat else _ALLOWED.get(row_format, (row_format,))
+    formats = [_FORMATS[name] for name in names]
+    return tuple(dict.fromkeys(f for one in formats for f in (*one.needed, *one.optional)))
+
+
+def add_format(
+    name: str,
+    needed: tuple[str, ...],
+    read: Callable[[Row], Row | Fault],
+    optional: tuple[str, ...] = (),
+    *,
+    also: tuple[str, ...] = (),
+) -> None:
+    """Add the rows of an objective. `also`: other formats that its rows may have."""
+    _FORMATS[name] = _Format(needed, read, optional)
+    _ALLOWED[name] = (name, *also)
+
+
 def wanted(row_format: str) -> str:
     """Return the remedy for rows without the fields of a format."""
     names = {
-        "auto": [" + ".join(f"`{f}`" for f in one.needed) for one in _FORMATS.values()],
-        "chat": ["`messages`", "`prompt` and `completion`"],
-    }
+        name: [" + ".join(f"`{f}`" for f in _FORMATS[one].needed) for one in allowed]
+        for name, allowed in _ALLOWED.items()
+    } | {"chat": ["`messages`", "`prompt` and `completion`"]}
     either = names.get(row_format) or [" and ".join(f"`{f}`" for f in _FORMATS[row_format].needed)]
     return (
         f"{row_format} rows need {', or '.join(either)}; name other columns in data.columns,"
@@ -192,10 +216,10 @@ _KINDS: dict[type, str] = {
 
 
 def _chat(row: Row) -> Row | Fault:
-    return _messages(row, row["messages"])
+    return chat_of(row, row["messages"])
 
 
-def _messages(row: Row, messages: Any) -> Row | Fault:
+def chat_of(row: Row, messages: Any) -> Row | Fault:
     """Return messages as templates read them, with what other fields put before them.
 
     A system message stays the first of all: most templates refuse one behind earlier turns.
@@ -299,7 +323,7 @@ def _sharegpt(row: Row) -> Row | Fault:
             )
         rest = {"weight": turn["weight"]} if "weight" in turn else {}
         messages.append({"role": role, "content": turn["value"], **rest})
-    return _messages(row, messages)
+    return chat_of(row, messages)
 
 
 def _prompt_completion(row: Row) -> Row | Fault:
@@ -312,7 +336,7 @@ def _prompt_completion(row: Row) -> Row | Fault:
             messages.append({"role": role, "content": str(value)})
         else:
             return Fault(f"`{field}` is {kind(value)}", "write a text or a list of messages")
-    return _messages(row, messages)
+    return chat_of(row, messages)
 
 
 def _alpaca(row: Row) -> Row | Fault:
@@ -325,7 +349,7 @@ def _alpaca(row: Row) -> Row | Fault:
         return Fault(f"`input` is {kind(given)}, not text", "write a text, or leave it out")
     prompt = f"{row['instruction']}\n{given}" if given else row["instruction"]
     turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": row["output"]}]
-    return _messages(row, turns)
+    return chat_of(row, turns)
 
 
 def _text(row: Row) -> Row | Fault:
@@ -340,17 +364,20 @@ class _Format(NamedTuple):
     optional: tuple[str, ...] = ()
 
 
-_OF_CHATS = ("system", "history", "tools", "weight", "label")
+OF_CHATS = ("system", "history", "tools", "weight", "label")
 # In the order in which `auto` looks.
 _FORMATS = {
-    "chat": _Format(("messages",), _chat, _OF_CHATS),
-    "sharegpt": _Format(("conversations",), _sharegpt, _OF_CHATS),
-    "prompt_completion": _Format(("prompt", "completion"), _prompt_completion, _OF_CHATS),
-    "alpaca": _Format(("instruction", "output"), _alpaca, ("input", *_OF_CHATS)),
+    "chat": _Format(("messages",), _chat, OF_CHATS),
+    "sharegpt": _Format(("conversations",), _sharegpt, OF_CHATS),
+    "prompt_completion": _Format(("prompt", "completion"), _prompt_completion, OF_CHATS),
+    "alpaca": _Format(("instruction", "output"), _alpaca, ("input", *OF_CHATS)),
     "text": _Format(("text",), _text, ("weight",)),
 }
-FIELDS = tuple(dict.fromkeys(f for one in _FORMATS.values() for f in (*one.needed, *one.optional)))
-"""The fields that `data.columns` may name."""
+_ALLOWED: dict[str, tuple[str, ...]] = {
+    "auto": tuple(_FORMATS),
+    "chat": ("chat", "prompt_completion"),
+}
+"""Names that stand for several formats; the first that a row has is taken."""
 
 UNUSED = {
     **dict.fromkeys(
@@ -388,7 +415,7 @@ class Use(NamedTuple):
 def uses(row: Row, row_format: str) -> Iterator[Use]:
     """Yield what is to be said of a row's fields, for the number of such rows to be counted.
 
-    Fields of the format are used (`FIELDS`), `UNUSED` are not. Those of
+    Fields of the format are used, `UNUSED` are not. Those of
     `NO_TEMPLATE` are to be said only of a model whose template does not have the word.
     """
     if _is_plain(row) or (name := recognised(row, row_format)) is None:
@@ -411,7 +438,7 @@ def uses(row: Row, row_format: str) -> Iterator[Use]:
     elif "label" in one.optional and _is_other(row.get("label"), ()):
         yield Use("label", "not true and not false: it is not used")
     for field, what in UNUSED.items():
-        value = row.get(field)
+        value = None if field in (*one.needed, *one.optional) else row.get(field)
         # Not by comparing: a hook's row may have an array, which is compared number by number.
         if value is not None and not (isinstance(value, str | list | dict) and not value):
             yield Use(field, what)

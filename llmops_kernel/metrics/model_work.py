@@ -7,7 +7,7 @@ something trained lies below, and one for the weight's own where the weight is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from llmops_kernel.metrics.flops import pairs
@@ -52,6 +52,16 @@ class ModelWork:
     """Weights that multiply a token in addition under activation checkpointing."""
     recomputed_attention: float = 0.0
     """Share of the forward products of attention that is computed in addition: about 0 or 1."""
+    adapters: float = 0.0
+    """Weights among `forward` that are low-rank adapters' and can be turned off."""
+
+    @property
+    def of_reference(self) -> ModelWork:
+        """Return the work of a forward pass without gradients, with the adapter turned off."""
+        layers = (replace(layer, key_gradients=0, value_gradients=0) for layer in self.attention)
+        return ModelWork(
+            self.forward - self.adapters, 0.0, self.head_forward, 0.0, attention=tuple(layers)
+        )
 
 
 def required_flops(

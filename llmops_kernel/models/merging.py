@@ -94,7 +94,10 @@ def probe(rows: Sequence[Sequence[int]], *, vocabulary: int, most: int = 32) -> 
 
 
 def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
-    """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary)."""
+    """Return the logits at each token, float32 on the CPU, as (tokens, vocabulary).
+
+    Of a model without a head its last states, of one with a head on the last token that one's.
+    """
     import torch
 
     inputs = torch.tensor([list(ids)], device=device)
@@ -102,7 +105,8 @@ def logits_of(model: Any, ids: Sequence[int], device: Any) -> Any:
     model.eval()
     try:
         with torch.no_grad():
-            logits = model(input_ids=inputs, attention_mask=torch.ones_like(inputs)).logits
+            output = model(input_ids=inputs, attention_mask=torch.ones_like(inputs))
+            logits = output.logits if hasattr(output, "logits") else output.last_hidden_state
     finally:
         model.train(was_training)
     return logits[0].float().cpu()
@@ -118,8 +122,10 @@ def difference(before: Any, after: Any) -> float:
     if before.shape[-1] != after.shape[-1]:  # A vocabulary padded by a format.
         width = min(before.shape[-1], after.shape[-1])
         before, after = before[..., :width], after[..., :width]
+    means = 0.0 if before.shape[-1] == 1 else 1.0
     old, new = (
-        logits.double() - logits.double().mean(-1, keepdim=True) for logits in (before, after)
+        logits.double() - means * logits.double().mean(-1, keepdim=True)
+        for logits in (before, after)
     )
     share = float((old - new).norm() / old.norm().clamp(min=1e-12))
     return share if torch.isfinite(torch.tensor(share)) else float("inf")

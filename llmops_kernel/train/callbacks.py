@@ -28,6 +28,7 @@ from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
+from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.own_numbers import OwnNumbers
 from llmops_kernel.warm.for_jobs import start_report
 
@@ -51,6 +52,7 @@ class JournalCallback(TrainerCallback):
         numbers: OwnNumbers,
         experts: ExpertCounts | None = None,
         stream: StreamProgress | None = None,
+        objective: Objective | None = None,
         data: DataIdentity | None = None,
         engine: Callable[[], str] = lambda: "",
         verify: Callable[[], dict[str, str]] = dict,
@@ -70,6 +72,8 @@ class JournalCallback(TrainerCallback):
         self._numbers = numbers
         self._experts = experts
         self._expert_load: dict[str, float] = {}
+        self._objective = objective
+        self._objective_figures: dict[str, float] = {}
         self._stream = stream
         self._data = data
         self._counts: StepCounts | None = None
@@ -118,6 +122,8 @@ class JournalCallback(TrainerCallback):
         )
         if self._experts is not None:
             self._expert_load = self._experts.reduce(args.device)
+        if self._objective is not None:
+            self._objective_figures = self._objective.take(args.device)
         last = step >= state.max_steps
         if self._stream is not None:
             counts = self._counts
@@ -207,7 +213,7 @@ class JournalCallback(TrainerCallback):
                 torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
             ),
             host_memory_bytes=self._process.memory_info().rss,
-            values={**self._numbers.take(), **self._expert_load} or None,
+            values={**self._objective_figures, **self._numbers.take(), **self._expert_load} or None,
         )
 
     def _utilization(self, flops: float | None, time_s: float) -> float | None:

@@ -24,9 +24,10 @@ from llmops_kernel.models.answer_ends import (
 )
 from llmops_kernel.store.journal.sample_texts import UnrepeatedSamples
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
-from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt
+from llmops_kernel.train.data.collate import COUNTS, KEPT
+from llmops_kernel.train.data.examples import IGNORED, Example, Packed, Prompt, blank_like
 from llmops_kernel.train.hooks import Hooks, call, hook_numbers
+from llmops_kernel.train.objectives.objective import Evaluating, Objective
 
 _COUNT_EVERY_S = 2.0
 
@@ -74,12 +75,14 @@ class Evaluator:
     own_prompts: Sequence[Prompt] = ()
     """Answered too, but not measured: they have no reference."""
     tokenizer: Any
-    collator: Collator
+    collator: Callable[[Any], dict[str, Any]]
     hooks: Hooks
     config: TrainingConfig
     context: WorkerContext
     accelerator: Any
     """The Trainer's."""
+    objective: Objective | None = None
+    """What the collator's batches are of; None: the model's own loss."""
     _unrepeated: UnrepeatedSamples = field(default_factory=UnrepeatedSamples, init=False)
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:
@@ -90,8 +93,7 @@ class Evaluator:
         was_training = bare.training
         bare.eval()
         with torch.no_grad(), self.accelerator.autocast():
-            loss = self._loss(bare)
-            metrics = {} if loss is None else {"eval_loss": loss}
+            metrics = self._metrics(bare)
             prompts = [*self.prompts, *self.own_prompts]
             begin_answers_s = time.perf_counter()
             answers = self._generate(bare, prompts) if prompts else []
@@ -110,6 +112,16 @@ class Evaluator:
         )
         self.context.emit(PhaseEvent(name="evaluate", state="end"))
         return metrics
+
+    def _metrics(self, model: Any) -> dict[str, float]:
+        if self.objective is None or not self.examples:
+            loss = self._loss(model)
+            return {} if loss is None else {"eval_loss": loss}
+        shares: Any = self._share(self.examples)
+        progress = RowCount(self.context, total=sum(map(len, shares)), unit="rows")
+        blank: Any = blank_like(self.examples[0])
+        step = Evaluating(self.accelerator.device, progress.add, blank)
+        return self.objective.evaluate(model, shares, self.collator, step)
 
     def _loss(self, model: Any) -> float | None:
         """Return the mean loss of a token; None if no token counts. NaN means a broken model."""

@@ -14,6 +14,7 @@ from transformers import PrinterCallback, set_seed
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.checkpoint import step_of
+from llmops_kernel.errors import ModelError
 from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
 from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
@@ -26,7 +27,8 @@ from llmops_kernel.train.checkpoints.store import wait_for_hashes
 from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
-from llmops_kernel.train.data.dataset import load_dataset
+from llmops_kernel.train.data.dataset import all_rows, load_dataset
+from llmops_kernel.train.data.examples import blank_like
 from llmops_kernel.train.data.identity import DataIdentity, division_of
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
@@ -42,6 +44,8 @@ from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.origin import Origin, origin
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
+from llmops_kernel.train.objectives.objective import GroupCollator, objective_of
+from llmops_kernel.train.objectives.reference import Computed, KeepReference, Reference
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance import Grouping, choose, resolve_dtype
@@ -133,7 +137,8 @@ class TrainingSession:
     def load_data(self) -> None:
         """Find the model, and load its tokenizer and the rows."""
         self.origin = self._find_origin()
-        sources = DataSources(self.config.data, self.context.roots)
+        as_read = self.config.with_rows_read()
+        sources = DataSources(as_read.data, self.context.roots)
         files, config = self.origin.tokenizer, self.origin.config
         self.tokenizer_cache = KeptTokenizer.of(files, config, self.context)
         tokenizer = self._fetch_from_hub(sources)
@@ -142,7 +147,7 @@ class TrainingSession:
                 files, config, details.append
             )
             self.data = load_dataset(
-                self.config,
+                as_read,
                 sources,
                 hooks=self.hooks,
                 context=self.context,
@@ -150,6 +155,10 @@ class TrainingSession:
                 division=division_of(self.resume),
             )
             details.append(self.data.detail)
+            self.objective = objective_of(self.config, self.tokenizer.pad_token_id)
+            if self.objective is not None:
+                rows: Any = all_rows(self.data)
+                self.objective.prepare(rows, self.data.eval)  # type: ignore[arg-type]
 
     def _find_origin(self) -> Origin:
         config, roots, cache = self.config, self.context.roots, self.context.cache
@@ -190,6 +199,7 @@ class TrainingSession:
                 keeping=keeping,
                 say=details.append,
                 adapter=source.adapter,
+                options=self.objective.model_options() if self.objective else None,
             )
         set_answer_ends(self.model, self.tokenizer)  # Saved with each checkpoint and the result.
         self.vocabulary = model.count_embeddings(self.model)
@@ -208,6 +218,8 @@ class TrainingSession:
         )
         self.guard = DivergenceGuard(self.context, self.config)
         self.trainer = self._trainer(timer)
+        if self.config.objective.has_reference:
+            self._add_reference()
         self.evaluator = self._evaluator() if self._evaluates else None
         if repeated := self.trainer.num_repeated:
             self.context.emit(_repeats(repeated, type(self.model).__name__))
@@ -236,10 +248,57 @@ class TrainingSession:
             checkpointing=self.config.parallelism.gradient_checkpointing,
             kernels=kernels(self.model, attention_names(self.model), dtype, where),
             cache=self.context.cache,
+            references=self._references,
+        )
+
+    @property
+    def _has_known_reference(self) -> bool:
+        """Return whether the model as it was has to be asked before it changes."""
+        has_adapter = self.config.method.saves == "adapter" and not self._is_own_model
+        return not has_adapter or self.origin.adapter is not None
+
+    @property
+    def _references(self) -> int:
+        """Return how many forward passes without gradients a step has for each sequence."""
+        objective = self.config.objective
+        if not objective.has_reference:
+            return 0
+        # KTO also asks both models for each prompt with another row's answer.
+        return 3 if objective.type == "kto" else int(not self._has_known_reference)
+
+    def _add_reference(self) -> None:
+        """Give the objective the model as it was before the training. Raises ModelError."""
+        assert self.objective is not None
+        unwrap = self.trainer.accelerator.unwrap_model
+        if not self._has_known_reference:
+            self.objective.compare_with(Reference(unwrap))
+            return
+        if self.config.objective.type == "kto":
+            raise ModelError(
+                "kto compares with the model as it was, for which the adapter is turned off; of one"
+                " that is trained further nothing would be left.",
+                remedy="merge it first (`llmops export RUN`) and train a new adapter of the merged"
+                " model, or learn from pairs: objective.type=dpo",
+            )
+        known = Computed(unwrap)
+        self.objective.compare_with(known)
+        rows: Any = [*all_rows(self.data), *self.data.eval]
+        size, world = self.config.training.micro_batch_size, self.context.world_size
+        mine = rows[self.context.rank :: world]
+        self.trainer.add_callback(
+            KeepReference(
+                known,
+                context=self.context,
+                shares=[mine[n : n + size] for n in range(0, -(-len(rows) // world), size)],
+                collate=self._collator(padding_free=False),
+                blank=blank_like(rows[0]),  # type: ignore[arg-type]
+                resume=self.resume,
+                accelerator=self.trainer.accelerator,
+            )
         )
 
     def _trainer(self, timer: StepTimer) -> LoopTrainer:
-        collator = self._collator(padding_free=self.chosen.padding_free)
+        collator: Any = self._collator(padding_free=self.chosen.padding_free)
         trainer = LoopTrainer(
             model=self.model,
             args=self.arguments,
@@ -250,6 +309,7 @@ class TrainingSession:
             evaluate_with=self._evaluate if self._evaluates else None,
             skip_nan_steps=self.config.training.on_nan == "skip",
             group=Grouping(collator) if self.chosen.group_by_length else None,
+            objective=self.objective,
             has_blank_rows=self.data.stream is not None,
             callbacks=list(call(self.hooks.callbacks)) if self.hooks.callbacks else None,
         )
@@ -258,8 +318,8 @@ class TrainingSession:
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    def _collator(self, *, padding_free: bool) -> Collator:
-        return Collator(
+    def _collator(self, *, padding_free: bool) -> Any:
+        collator = Collator(
             too_large=partial(too_large, self.tokenizer, self.vocabulary),
             vocabulary=self.vocabulary,
             pad_token_id=self.tokenizer.pad_token_id,
@@ -267,6 +327,7 @@ class TrainingSession:
             label_logits=self.chosen.label_logits,
             padding_free=padding_free,
         )
+        return collator if self.objective is None else GroupCollator(self.objective, collator)
 
     @property
     def _evaluates(self) -> bool:
@@ -283,6 +344,7 @@ class TrainingSession:
             config=self.config,
             context=self.context,
             accelerator=self.trainer.accelerator,
+            objective=self.objective,
         )
 
     def _evaluate(self, network: Any, step: int) -> dict[str, float]:
@@ -309,6 +371,7 @@ class TrainingSession:
             # Hooks that count would break a compiled graph apart.
             experts=None if self.config.performance.compile else ExpertCounts.of(self.model),
             stream=stream.progress if stream else None,
+            objective=self.objective,
             data=self.identity,
             engine=lambda: type(self.trainer.model_wrapped).__name__,
             verify=lambda: verify(
@@ -414,6 +477,7 @@ class TrainingSession:
                     what=self.config.method.saves,
                 ),
                 origin=self.origin,
+                objective=self.objective,
             )
             # No worker may leave (and end the process group) while rank 0 still writes.
             barrier()

@@ -46,7 +46,7 @@ def _new(model: Any, config: TrainingConfig) -> Any:
         target_modules=targets if isinstance(targets, str) else list(targets),
         use_rslora=method.use_rslora,
         use_dora=method.use_dora,
-        task_type="CAUSAL_LM",
+        task_type=config.objective.task_type,
     )
     try:
         return get_peft_model(model, lora)

@@ -121,6 +121,8 @@ def _label_logits(
 ) -> tuple[bool, str]:
     """Return whether logits are computed at labels only, and why."""
     performance = config.performance
+    if config.objective.output != "text":
+        return False, ""  # There are no logits of tokens.
     if not performance.automatic or performance.fused_loss or performance.compile:
         return False, ""  # Liger stores no logits; a compiled model wants equal shapes.
     if hindrance := label_logits_hindrance(network):
@@ -201,6 +203,8 @@ class Grouping:
 def groups_by_length(config: TrainingConfig) -> bool:
     """Return whether a run groups: several micro batches in a step, and `performance` allows it."""
     setting, several = config.performance.group_by_length, config.gradient_accumulation_steps > 1
+    if config.objective.shares_batch:
+        return False
     if setting == "auto":
         return config.performance.automatic and several
     return setting and several

@@ -16,6 +16,7 @@ from llmops_kernel.train.data.examples import Example, Packed, blank_like
 from llmops_kernel.train.data.mixture import MixedRows
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
 from llmops_kernel.train.measure.step_timer import StepTimer
+from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance import Grouping
 
@@ -144,7 +145,7 @@ class FilledSampler(torch.utils.data.Sampler[int]):
 
 
 class LoopTrainer(Trainer):
-    """Overrides eight methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides nine methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -154,11 +155,15 @@ class LoopTrainer(Trainer):
         skip_nan_steps: bool = False,
         group: Grouping | None = None,
         has_blank_rows: bool = False,
+        objective: Objective | None = None,
         **kwargs: Any,
     ) -> None:
         if group is not None:  # batches stay rows until those of a whole step are known
             kwargs["data_collator"] = list
         super().__init__(*args, **kwargs)
+        self._objective = objective
+        if objective is not None:
+            self.loss_is_scaled_for_ga = True  # By the counts of `get_batch_samples`.
         if isinstance(self.train_dataset, MixedRows):
             self.add_callback(EpochOfMixture(self.train_dataset))
         self._group = group
@@ -179,7 +184,8 @@ class LoopTrainer(Trainer):
         0 but for a model that divides its loss by its own count of labels: a micro batch of blank
         rows would have none.
         """
-        if not self._is_uneven() or self.model_accepts_loss_kwargs:
+        own_loss = self._objective is None and not self.model_accepts_loss_kwargs
+        if not self._is_uneven() or not own_loss:
             return 0
         return -len(self.train_dataset) % (self._train_batch_size * self.accelerator.num_processes)
 
@@ -230,8 +236,25 @@ class LoopTrainer(Trainer):
         if self._group is not None:
             batches = self._group.batches(epoch_iterator, num_batches)
         batches, items = super().get_batch_samples(self._timer.timed(batches), num_batches, device)
+        if self._objective is not None and batches:
+            items = torch.stack([self._objective.counts(batch) for batch in batches]).sum(0)
+            items = self.accelerator.reduce(items.to(device), reduction="sum")
         # A step of blank rows only has a loss of 0 / 1 instead of 0 / 0.
         return batches, items.clamp(min=1) if torch.is_tensor(items) else items
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Compute the loss of the objective, if it has one of its own."""
+        if self._objective is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        terms = self._objective.terms(model, inputs)
+        # DDP, FSDP and ZeRO average the gradients over the workers.
+        return (terms / num_items_in_batch).sum().float() * self.accelerator.num_processes
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Return 0: the journal has its own count.

@@ -209,7 +209,7 @@ def _hooks_path(config: TrainingConfig, workspace: Path) -> Path | None:
 def _check_data(
     config: TrainingConfig, workspace: Path, hooks: Path | None, wrong: Collection[str]
 ) -> Iterator[Problem]:
-    data = config.data
+    data = config.objective.read_as(config.data)
     # With a hooks file that does not parse, rows may have any shape.
     names = defined_hooks(hooks)
     formatted = hooks is not None and (names is None or "format_example" in names)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, field_validator
 
 from llmops_kernel.config.models.section import RemovedField, Section
 
 RowFormat = Literal["auto", "chat", "sharegpt", "prompt_completion", "alpaca", "text"]
+"""Formats of rows to imitate; the rows of another objective have that objective's."""
 MOST_WEIGHT = 1000
 
 
@@ -102,6 +103,13 @@ class DataConfig(Section):
     on_error: Literal["stop", "check", "skip"] = "stop"
     """A row that cannot be read or has not the shape of `format`: `stop` fails the run and names the file and the row, of streamed data when it comes to that row; `check` reads all rows of streamed data before the first step, once until a file changes, and names the broken ones; `skip` leaves them out and counts them."""
 
+    _prefixes: tuple[str, str] = PrivateAttr(default=("", ""))
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """What an objective puts before the first text of a row, and before the others."""
+        return self._prefixes
+
     @property
     def is_mixture(self) -> bool:
         """Whether `train` is a list of sources."""
@@ -111,13 +119,14 @@ class DataConfig(Section):
     def sources(self) -> tuple[TrainSource, ...]:
         """The sources of training rows, each with its format, columns and split."""
         given = (TrainSource(path=self.train),) if isinstance(self.train, str) else self.train
+        # Copied: the rows of an objective have a format that no config may name.
         return tuple(
-            TrainSource(
-                path=one.path,
-                weight=one.weight,
-                format=one.format or self.format,
-                columns=self.columns if one.columns is None else one.columns,
-                train_split=one.train_split or self.train_split,
+            one.model_copy(
+                update={
+                    "format": one.format or self.format,
+                    "columns": self.columns if one.columns is None else one.columns,
+                    "train_split": one.train_split or self.train_split,
+                }
             )
             for one in given
         )

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, field_validator
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
+from llmops_kernel.config.models.objectives import ObjectiveConfig, SftObjective
 from llmops_kernel.config.models.parallelism import (
     DdpStrategy,
     ParallelismConfig,
@@ -41,7 +42,7 @@ from llmops_kernel.config.problems import (
     did_you_mean,
     listed,
 )
-from llmops_kernel.config.row_formats import FIELDS
+from llmops_kernel.config.row_formats import fields_of
 
 
 class TrainingConfig(RunConfig):
@@ -55,6 +56,7 @@ class TrainingConfig(RunConfig):
     """Seed of new weights, shuffling and dropout."""
     model: ModelConfig
     data: DataConfig
+    objective: SerializeAsAny[ObjectiveConfig] = SftObjective()
     method: SerializeAsAny[MethodConfig] = LoraMethod()
     parallelism: SerializeAsAny[ParallelismConfig] = DdpStrategy()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -81,6 +83,12 @@ class TrainingConfig(RunConfig):
     @property
     def model_id(self) -> str:
         return self.model.id
+
+    def with_rows_read(self) -> TrainingConfig:
+        """Return the config with `data` as the objective reads its rows."""
+        if not self.objective.rows:
+            return self
+        return self.model_copy(update={"data": self.objective.read_as(self.data)})
 
     @property
     def gradient_accumulation_steps(self) -> int:
@@ -148,12 +156,15 @@ def _columns(config: TrainingConfig) -> Iterator[Broken]:
     if not isinstance(data.train, str):
         own = ((f"data.train.{n}.columns", source.columns) for n, source in enumerate(data.train))
         given |= {path: columns for path, columns in own if columns is not None}
+    objective = config.objective
+    fields = fields_of(objective.rows or "auto")
+    of = f"objective {objective.type}" if objective.rows else "any format"
     for path, name in ((path, name) for path, columns in given.items() for name in columns):
-        if name not in FIELDS:
+        if name not in fields:
             yield Broken(
                 path,
-                f"{name} is not a field of any format",
-                did_you_mean(name, FIELDS) or f"the fields are {', '.join(FIELDS)}",
+                f"{name} is not a field of {of}",
+                did_you_mean(name, fields) or f"the fields are {', '.join(fields)}",
             )
 
 
@@ -213,6 +224,51 @@ def _evaluation(config: TrainingConfig) -> Iterator[Broken]:
             "plain text has no prompt and no answer to generate",
             "use chat rows (data.format=chat), or set evaluation.generate=false",
             ("data.format",),
+        )
+
+
+def _objective(config: TrainingConfig) -> Iterator[Broken]:
+    """What only the imitation of chats and texts has, and what an objective needs."""
+    objective, data = config.objective, config.data
+    if not objective.worker_side:
+        return
+    formats = {
+        f"data.train.{number}.format": source.format
+        for number, source in enumerate(() if isinstance(data.train, str) else data.train)
+        if source.format is not None
+    }
+    refused = {
+        "data.format": data.format != "auto",
+        **{path: text != "auto" for path, text in formats.items()},
+        "data.packing": data.packing,
+        "data.streaming": data.streaming is True,
+        "data.loss_on": data.loss_on != "answer",
+        "performance.padding_free": config.performance.padding_free,
+        "performance.fused_loss": config.performance.fused_loss,
+        "evaluation.generate": config.evaluation.generate,
+        "evaluation.prompts": bool(config.evaluation.prompts) and objective.output != "text",
+    }
+    for path in (path for path, is_set in refused.items() if is_set):
+        yield Broken(
+            path,
+            f"is for objective sft, and this one is {objective.type}, which {objective.summary}",
+            f"remove {path}, or set objective.type=sft",
+            ("objective.type",),
+        )
+    if objective.type == "kto" and config.method.saves == "model":
+        yield Broken(
+            "method.type",
+            "kto compares with the model as it was before, for which the adapter is turned off, and"
+            f" {config.method.type} has none",
+            "set method.type=lora, or learn from pairs: objective.type=dpo",
+            ("objective.type",),
+        )
+    if objective.type == "kto" and config.training.micro_batch_size == 1:
+        yield Broken(
+            "training.micro_batch_size",
+            "kto compares the answers of a micro batch with each other, and there is one",
+            "set micro_batch_size=2 or more",
+            ("objective.type",),
         )
 
 
@@ -409,6 +465,7 @@ _RULES: tuple[Callable[[TrainingConfig], Iterator[Broken]], ...] = (
     _sources,
     _streaming,
     _evaluation,
+    _objective,
     _attention,
     _performance,
     _adapter,

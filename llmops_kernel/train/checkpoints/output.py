@@ -41,6 +41,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
 from llmops_kernel.train.model.origin import Origin
+from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.parallelism.strategy import strategy
 
 _NOT_LOADED = (
@@ -96,6 +97,8 @@ class Comparison:
     device: torch.device
     autocast: Any
     """Returns the context in which the model was asked."""
+    options: Mapping[str, Any] | None = None
+    """What the objective needs of the model."""
     memory: Callable[[], Iterable[tuple[int, int]]] = memory
     """Returns free and total bytes of the machine, and of a container."""
 
@@ -140,7 +143,8 @@ class Comparison:
         with _alone():
             if not is_adapter:
                 return load_result(folder, self.origin.config)
-            return load_model(self.origin.weights, self.origin.config, Hooks(), adapter=folder)
+            weights, config = self.origin.weights, self.origin.config
+            return load_model(weights, config, Hooks(), adapter=folder, options=self.options)
 
     def _pick_device(self) -> torch.device | None:
         """Return where the model fits once more: beside the trained one, or in host memory."""
@@ -221,6 +225,7 @@ def save(
     figures: Mapping[str, Any],
     trained: Trained,
     origin: Origin,
+    objective: Objective | None = None,
 ) -> list[str]:
     """Write the output, and return how each part was compared with what was trained.
 
@@ -236,7 +241,7 @@ def save(
     (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle nobody should load
     save_generation_config(trainer.accelerator.unwrap_model(trainer.model_wrapped), folder)
     artifact = config.method.saves
-    writer = _OutputWriter(trainer, tokenizer, origin, context, trained)
+    writer = _OutputWriter(trainer, tokenizer, origin, context, trained, objective)
     compared = [writer.finish(folder, artifact=artifact)]
     resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     (folder / "config.train.yaml").write_text(resolved)
@@ -261,6 +266,7 @@ class _OutputWriter:
     origin: Origin
     context: WorkerContext
     trained: Trained
+    objective: Objective | None
 
     @property
     def base(self) -> str:
@@ -271,8 +277,13 @@ class _OutputWriter:
         self.tokenizer.save_pretrained(folder)
         make_portable(folder, base=self.base, source=self.origin.weights)
         accelerator, device = self.trainer.accelerator, self.trainer.args.device
+        options = None
+        if self.objective is not None:
+            options = self.objective.model_options()
+            model = accelerator.unwrap_model(self.trainer.model_wrapped)
+            self.objective.write(folder, hidden_size=model.config.get_text_config().hidden_size)
         comparison = Comparison(
-            self.trained, self.origin, self.context, device, accelerator.autocast
+            self.trained, self.origin, self.context, device, accelerator.autocast, options
         )
         return comparison.check(folder, artifact=artifact, merged_from=merged_from)
 

@@ -64,7 +64,8 @@ class _Check:
 
 def checked(job: PreviewJob, progress: Progress = lambda _: None) -> DataCheck:
     """Return all that is found."""
-    check = _Check(job, TrainingConfig.model_validate(job.config), progress)
+    config = TrainingConfig.model_validate(job.config).with_rows_read()
+    check = _Check(job, config, progress)
     hooks = _hooks(check)
     sources: list[CheckedSource] = []
     if hooks is not None and not check.is_skipped(*_ALL_ROWS):
@@ -138,7 +139,7 @@ def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]
         both = leaks(trained, source.rows) if item.is_eval and trained else None
         trained += [] if item.is_eval else source.rows
         reports.append(CheckedSource(path=item.path, rows=rows, leaks=both))
-    if tokenizer is not None and any("messages" in item.row for item in trained):
+    if tokenizer is not None and any("messages" in part for item in trained for part in item.parts):
         check.findings += [
             Finding(path="model.id", level="warning", message=item.message, remedy=item.remedy)
             for item in template_warnings(tokenizer)

@@ -197,7 +197,8 @@ class _Loader:
         cache = TokenCache(self.context.cache or paths.cache())
         keys = KeyOf(source, data=data, tokenizer=self.tokenizer)
         has_hook = self.hooks.format_example is not None
-        key = None if has_hook else keys.key()
+        is_grouped = self.config.objective.rows  # Only plain examples are kept.
+        key = None if has_hook or is_grouped else keys.key()
         if key and (cached := cache.read(key)):
             return cached
         broken: list[str] | None = [] if data.on_error == "skip" else None
@@ -208,7 +209,7 @@ class _Loader:
         )
         if has_hook:  # What a user's code makes of a row is not known before it was called.
             formatted_rows = list(formatted_rows)
-            key = keys.key_of(formatted_rows, broken or ())
+            key = None if is_grouped else keys.key_of(formatted_rows, broken or ())
             if key and (cached := cache.read(key)):
                 return replace(cached, uses=fields.uses, unused=fields.unused)
         tokenised = tokenise_formatted(formatted_rows, tokenizer=self.tokenizer, data=data)
@@ -259,6 +260,12 @@ class _Loader:
                     remedy="nothing is lost, but an epoch has more sequences than rows",
                 )
             )
+
+
+def all_rows(data: Dataset) -> Sequence[Example | Packed]:
+    """Return each training row once, of rows in memory."""
+    rows: Any = data.train
+    return rows.of_all_sources() if isinstance(rows, MixedRows) else rows
 
 
 def _together(

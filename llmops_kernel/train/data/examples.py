@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
@@ -31,6 +32,39 @@ class Example:
 
 class Blank(Example):
     """Stands where there is no row: nothing in it counts, neither for the loss nor as a token."""
+
+
+@dataclass(frozen=True)
+class Group(Example):
+    """The sequences of one row whose loss an objective computes together, laid end to end."""
+
+    lengths: tuple[int, ...]
+    target: Any = None
+    """The row's label, score or judgement; None where it has none."""
+    number: int | str = 0
+    is_blank: bool = False
+
+    @classmethod
+    def of(cls, parts: Sequence[Example], target: Any, number: int | str) -> Group:
+        ids = [token for part in parts for token in part.input_ids]
+        labels = [label for part in parts for label in part.labels]
+        return cls(ids, labels, tuple(len(part.input_ids) for part in parts), target, number)
+
+    @property
+    def parts(self) -> list[Example]:
+        kind = Blank if self.is_blank else Example
+        ends = list(accumulate(self.lengths))
+        ids, labels = parts_of(self.input_ids, ends), parts_of(self.labels, ends)
+        return [kind(a, b) for a, b in zip(ids, labels, strict=True)]
+
+
+def each_part(examples: Iterable[Example]) -> list[Example]:
+    """Return the sequences of examples: those of a group apart."""
+    return [
+        part
+        for example in examples
+        for part in (example.parts if isinstance(example, Group) else [example])
+    ]
 
 
 @dataclass(frozen=True)
@@ -120,8 +154,8 @@ def tokenise_formatted(
         pieces, is_cut = divided(wholes, row, data)
         num_cut += is_cut
         num_split += len(wholes) < len(pieces)
-        num_apart += len(wholes) > 1
-        num_chats += "messages" in row
+        num_apart += len(wholes) > 1 and "parts" not in row
+        num_chats += any("messages" in part for part in row.get("parts", (row,)))
         with_loss = [piece for piece in pieces if num_counted(piece)]
         num_empty += not with_loss
         examples += with_loss
@@ -158,13 +192,23 @@ def divided(wholes: list[Example], row: Row, data: DataConfig) -> tuple[list[Exa
 
 def cut(example: Example, max_length: int) -> Example:
     """Return the example without what is beyond `max_length`; itself where nothing is."""
+    if isinstance(example, Group):
+        if max(example.lengths) <= max_length:
+            return example
+        parts = [cut(part, max_length) for part in example.parts]
+        return Group.of(parts, example.target, example.number)
     if len(example.input_ids) <= max_length:
         return example
     return Example(example.input_ids[:max_length], example.labels[:max_length])
 
 
 def num_counted(example: Example) -> int:
-    """Return how many tokens the loss counts: the first has none before it that predicts it."""
+    """Return how many tokens the loss counts: the first has none before it that predicts it.
+
+    Of a group those of the sequence that has fewest.
+    """
+    if isinstance(example, Group):
+        return min(len(part.labels) - part.labels.count(IGNORED) for part in example.parts)
     return max(0, len(example.labels) - 1) - example.labels[1:].count(IGNORED)
 
 
@@ -214,7 +258,9 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
     Whatever the row makes the chat template or the tokenizer raise is the row's fault.
     """
     with _refused(f"Row {number}"):
-        if "text" in row:
+        if "parts" in row:
+            wholes = _tokenise_parts(row, number, tokenizer, data)
+        elif "text" in row:
             ids = text_tokens(tokenizer, row["text"])
             if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
                 ids = [*ids, tokenizer.eos_token_id]
@@ -223,7 +269,26 @@ def tokenise_row(row: Row, number: int | str, tokenizer: Any, data: DataConfig) 
             wholes = _tokenise_chat(row, number, tokenizer, data)
     if row.get("weight") != 0:
         return wholes
-    return [Example(example.input_ids, [IGNORED] * len(example.input_ids)) for example in wholes]
+    return [replace(example, labels=[IGNORED] * len(example.input_ids)) for example in wholes]
+
+
+def _tokenise_parts(row: Row, number: int | str, tokenizer: Any, data: DataConfig) -> list[Example]:
+    """Return the sequences of a row as one group; of a pair of answers to be rated as two."""
+    parts = []
+    for place, part in enumerate(row["parts"]):
+        if "text" in part:
+            ids = text_tokens(tokenizer, data.prefixes[place > 0] + part["text"])
+            example = Example(ids, ids)
+        else:
+            chat = {**part, "tools": row.get("tools")}
+            example = _tokenise_chat(chat, number, tokenizer, data)[-1]
+            if not num_counted(example):  # A chat that is read and not answered.
+                example = Example(example.input_ids, example.input_ids)
+        parts.append(example)
+    if str(data.format) == "rated" and len(parts) > 1:
+        rated = zip(parts, (1.0, 0.0), strict=True)
+        return [Group.of([part], target, number) for part, target in rated]
+    return [Group.of(parts, row.get("target"), number)]
 
 
 def render_row(row: Row, number: int | str, tokenizer: Any) -> str:
@@ -392,6 +457,9 @@ def lay_out(members: Sequence[Example]) -> Packed:
 def blank_like(row: Example | Packed) -> Example | Packed:
     """Return a row like this one in which nothing counts, neither for the loss nor as a token."""
     ids, labels = row.input_ids[:1] * 2, [IGNORED] * 2
+    if isinstance(row, Group):
+        group = Group.of([Blank(ids, labels)] * len(row.lengths), row.target, row.number)
+        return replace(group, is_blank=True)
     return Packed(ids, labels, [0, 1], []) if isinstance(row, Packed) else Blank(ids, labels)
 
 

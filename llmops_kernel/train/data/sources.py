@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
-from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.models.sections import DataConfig, RowFormat
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find, is_pattern
 from llmops_kernel.tables.files import FORMATS, TableFile, open_url, table_files
@@ -171,6 +171,8 @@ class DataSources:
         cannot be streamed keeps the others in memory. For local data only the sizes are read.
         """
         data = self._data
+        if data.format not in get_args(RowFormat):  # Of an objective, which reads all rows first.
+            return False
         if data.streaming is True:
             for source in self.train:
                 source.check_streams()

@@ -71,7 +71,9 @@ def _run(model: nn.Module, length: int) -> _Pass:
     tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
     with FlopCounterMode(display=False) as counter, recording(model) as recorder:
         output: Any = model(input_ids=tokens, **_mask(model, tokens))
-        logits = getattr(output, "logits", output)
+        logits = getattr(output, "logits", None)
+        if logits is None:  # A model without a head, or one that returns a plain tensor.
+            logits = getattr(output, "last_hidden_state", output)
         logits.float().sum().backward()
     model.zero_grad(set_to_none=True)
     return _Pass(length, recorder, float(counter.get_total_flops()))
@@ -110,7 +112,10 @@ def _times(twin: Twin, use: Use) -> Use:
 
 def _head_path(model: Any) -> str | None:
     find = getattr(model, "get_output_embeddings", None)
-    head = find() if find is not None else None
+    try:
+        head = find() if find is not None else None
+    except (AttributeError, NotImplementedError):
+        head = None  # A model without a head.
     paths = [path for path, module in model.named_modules() if module is head]
     return paths[0] if paths else None
 
@@ -127,6 +132,7 @@ def _work(uses: list[Use], attention: list[Any], head: str | None) -> ModelWork:
         head_forward=sum(use.weights * use.rows for use in heads),
         head_backward=sum(use.backward * use.rows for use in heads),
         attention=tuple(attention),
+        adapters=sum(use.weights * use.rows for use in uses if ".lora_" in use.path),
     )
 
 

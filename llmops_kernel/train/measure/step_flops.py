@@ -58,9 +58,13 @@ class StepFlops:
         checkpointing: bool = False,
         kernels: Kernels | None = None,
         cache: Path | None = None,
+        references: int = 0,
     ) -> None:
-        """Set it up. `kernels`: of attention; None where what they compute is not known."""
-        self._checkpointing = checkpointing
+        """Set it up. `kernels`: of attention; None where what they compute is not known.
+
+        `references`: forward passes without gradients over the same sequences, in each step.
+        """
+        self._checkpointing, self._references = checkpointing, references
         self._kernels = kernels
         self._problem = ""
         self._twin: Twin | None = None
@@ -82,9 +86,16 @@ class StepFlops:
         if self._work is None:
             return Flops(self._preliminary(counts) if self._preliminary else None)
         sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
+        reference, logits = self._work.of_reference, counts.logit_tokens
         palm = palm_flops(self._work, **sums)
-        required = required_flops(self._work, **sums, logit_tokens=counts.logit_tokens)
-        return Flops(required, palm, self._executed(self._work, counts))
+        required = required_flops(self._work, **sums, logit_tokens=logits)
+        executed = self._executed(self._work, counts)
+        if again := self._references:
+            palm += again * palm_flops(reference, **sums) / 3  # Without the backward pass.
+            required += again * required_flops(reference, **sums, logit_tokens=logits)
+            more = self._executed(reference, counts)
+            executed = None if executed is None or more is None else executed + again * more
+        return Flops(required, palm, executed)
 
     def _executed(self, work: ModelWork, counts: StepCounts) -> float | None:
         if self._kernels is None or counts.computed is None:
@@ -141,6 +152,8 @@ def _from_config(network: nn.Module) -> Callable[[StepCounts], float] | None:
     Only a model of the libraries' own modules: others may multiply what no config says.
     """
     libraries = ("torch.nn.", "transformers.", "peft.")
+    if not _is_language_model(network):
+        return None
     if not all(type(module).__module__.startswith(libraries) for module in network.modules()):
         return None
     flops_of = describe_model(network).flops_of
@@ -167,7 +180,7 @@ def _head_flops(network: Any) -> float:
 # --- Counts of earlier runs on this node ---
 
 
-FORMAT = 3
+FORMAT = 4
 """Raise it when the same modules are counted otherwise."""
 
 
@@ -253,9 +266,13 @@ def _counted(model: nn.Module, cache: Path | None) -> ModelWork | None:
     return count.work
 
 
-def _is_safe(model: Any) -> bool:
+def _is_language_model(model: Any) -> bool:
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if not type(base).__name__.endswith(_LANGUAGE_MODELS) or hasattr(base, "hf_device_map"):
+    return type(base).__name__.endswith(_LANGUAGE_MODELS) and not hasattr(base, "hf_device_map")
+
+
+def _is_safe(model: Any) -> bool:
+    if not _is_language_model(model):
         return False
     # Weights of FSDP and ZeRO-3: the copy's hooks would wait for the other workers.
     if any(

@@ -82,6 +82,7 @@ class Keeping:
             "method": config.method.saves,
             "strategy": config.parallelism.strategy,
             "attention": config.model.attention,
+            "class": config.objective.auto_class,
             "gpu": context.use_gpu,
         }
         store = KeptModels(context.cache or cache(), limit_bytes=context.keep_bytes)

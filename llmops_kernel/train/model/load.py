@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,9 +16,9 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch.nn.parallel import DistributedDataParallel
-from transformers import AutoModelForCausalLM
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
@@ -44,11 +44,13 @@ def load_model(
     keeping: Keeping | str = "",
     say: Callable[[str], object] = str,
     adapter: Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return the model in its storage dtype, prepared by the config's method.
 
     With `keeping` it may be mapped instead of read; `say` gets words on that. `adapter` is a folder
-    with one of the model, which the method trains further. Raises ModelError, HookError.
+    with one of the model, which the method trains further. `options`: what the objective needs of
+    the model, such as the number of labels. Raises ModelError, HookError.
     """
     if hooks.build_model is not None:
         model = call(hooks.build_model, config)
@@ -58,8 +60,8 @@ def load_model(
                 remedy="return a torch.nn.Module, such as a Transformers model",
             )
     else:
-        with listening(config.model.id):
-            model = _own(source, config, keeping, say)
+        with listening(config.model.id, new_head=bool(options)):
+            model = _own(source, config, keeping, say, options or {})
     if hasattr(model, "config"):
         model.config.use_cache = False
     with listening(config.model.id):
@@ -92,10 +94,16 @@ def _skip_frozen_in_ddp(model: Any) -> None:
 
 
 def _own(
-    source: str, config: TrainingConfig, keeping: Keeping | str, say: Callable[[str], object]
+    source: str,
+    config: TrainingConfig,
+    keeping: Keeping | str,
+    say: Callable[[str], object],
+    options: Mapping[str, Any],
 ) -> Any:
     def read() -> Loaded:
-        model, info = _from_pretrained(source, config)
+        model, info = _from_pretrained(source, config, options)
+        if options:
+            info = {**info, "missing_keys": of_the_body(model, info["missing_keys"])}
         if getattr(model, "_hf_peft_config_loaded", False):
             raise _adapter_of_the_hub(config)
         if words := check_weights(config.model.id, info):
@@ -110,10 +118,16 @@ def _own(
     return model
 
 
-def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
+def of_the_body(model: Any, names: Collection[str]) -> list[str]:
+    """Return those of a model's weights that are not of its head, which begins at random."""
+    prefix = f"{model.base_model_prefix}."
+    return [name for name in names if name.startswith(prefix)]
+
+
+def _from_pretrained(source: str, config: TrainingConfig, options: Mapping[str, Any]) -> Loaded:
     attention = config.model.attention  # Transformers' own choice knows what the model can do
     try:
-        loaded: Loaded = AutoModelForCausalLM.from_pretrained(
+        loaded: Loaded = getattr(transformers, config.objective.auto_class).from_pretrained(
             source,
             output_loading_info=True,
             revision=config.model.revision,
@@ -121,6 +135,7 @@ def _from_pretrained(source: str, config: TrainingConfig) -> Loaded:
             dtype=_storage_dtype(config),
             attn_implementation=None if attention == "auto" else attention,
             **_loading(config),
+            **options,
         )
         return loaded
     except LLMOpsError:
@@ -155,7 +170,7 @@ def _storage_dtype(config: TrainingConfig) -> torch.dtype:
 def load_result(folder: Path, config: TrainingConfig) -> Any:
     """Return the whole model of a folder that this run has written, in the dtype of its files."""
     attention = config.model.attention
-    model, info = AutoModelForCausalLM.from_pretrained(
+    model, info = getattr(transformers, config.objective.auto_class).from_pretrained(
         str(folder),
         output_loading_info=True,
         trust_remote_code=config.model.trust_remote_code,
@@ -245,6 +260,7 @@ _DONE = re.compile(
 """Said of tied embeddings, which `models.merging` merges rightly, and of patterns that PEFT itself
 adds for fused experts (`peft/utils/transformers_weight_conversion.py`): no config of ours has any.
 """
+_NEW_HEAD = re.compile("newly initialized", re.IGNORECASE)
 _LIBRARIES = ("transformers", "peft", "accelerate", "deepspeed", "DeepSpeed", "bitsandbytes")
 
 
@@ -263,10 +279,10 @@ class _Listener(logging.Handler):
 
 
 @contextmanager
-def listening(model_id: str) -> Iterator[None]:
+def listening(model_id: str, *, new_head: bool = False) -> Iterator[None]:
     """Raise ModelError at the end of the block if a library has refused something in it.
 
-    Other warnings are shown as ever.
+    Other warnings are shown as ever. `new_head`: that it begins at random is meant.
     """
     listener = _Listener()
     loggers = [logging.getLogger(name) for name in _LIBRARIES]
@@ -281,7 +297,7 @@ def listening(model_id: str) -> Iterator[None]:
             logger.removeHandler(listener)
     texts = [str(warning.message) for warning in caught]
     for text in (*texts, *listener.texts):
-        if refusal(text):
+        if refusal(text) and not (new_head and _NEW_HEAD.search(text)):
             raise _refused(model_id, " ".join(text.split())[:600])
     for warning in caught:
         if not _DONE.search(str(warning.message)):

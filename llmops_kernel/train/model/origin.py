@@ -117,13 +117,18 @@ def _check_targets(model: Any, method: AdapterMethod, settings: Any, folder: Pat
 def _layers(model: Any, targets: Any) -> set[str]:
     """Return the layers that PEFT adapts, by its rules: names, ends of names or `all-linear`."""
     from peft.tuners.tuners_utils import match_target_against_key
+    from peft.utils.constants import SEQ_CLS_HEAD_NAMES
     from transformers.pytorch_utils import Conv1D
 
     if targets == "all-linear":
         last = model.get_output_embeddings()
         linear = (torch.nn.Linear, Conv1D)
         linear_layers = ((n, item) for n, item in model.named_modules() if isinstance(item, linear))
-        return {name for name, item in linear_layers if item is not last}
+        return {
+            name
+            for name, item in linear_layers
+            if item is not last and name not in SEQ_CLS_HEAD_NAMES
+        }
     names = (name for name, _ in model.named_modules())
     if isinstance(targets, str):
         return {name for name in names if match_target_against_key(targets, name)}

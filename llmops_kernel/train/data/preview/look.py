@@ -20,6 +20,7 @@ from llmops_kernel.train.data.examples import (
     IGNORED,
     Example,
     divided,
+    each_part,
     num_counted,
     prepare_row,
     shape_row,
@@ -42,25 +43,47 @@ class Formatted:
     source_row: NumberedRow
     format: str
     row: Row
-    """`{"messages": [...]}` or `{"text": ...}`."""
+    """`{"messages": [...]}`, `{"text": ...}`, or `{"parts": [...]}` of several of these."""
     uses: tuple[Use, ...] = ()
     """Notes on its fields."""
     unused: tuple[str, ...] = ()
     """Its columns that are not used."""
 
     @property
+    def parts(self) -> list[Row]:
+        """Return the texts and chats that it has: one, but where an objective compares several."""
+        return self.row.get("parts") or [self.row]
+
+    @property
+    def names(self) -> list[str]:
+        """Return what each part is; empty for a row that is only one text or chat."""
+        if "parts" not in self.row:
+            return []
+        target, named = self.row.get("target"), _PARTS.get(self.format, ())
+        rest = len(self.parts) - len(named)
+        names = [*named[: len(self.parts)], *(named[-1:] or ("",)) * rest]
+        return names if target is None else [f"{name} ({target})".strip() for name in names]
+
+    @property
     def characters(self) -> int:
-        if "text" in self.row:
-            return len(self.row["text"])
-        return sum(len(message["content"]) for message in self.row["messages"])
+        return sum(
+            len(part["text"])
+            if "text" in part
+            else sum(len(message["content"]) for message in part["messages"])
+            for part in self.parts
+        )
 
     @property
     def is_answered(self) -> bool:
         """Return whether the assistant says anything; a plain text has no answer."""
-        return "text" in self.row or any(
-            message["role"] == "assistant"
-            and (message["content"].strip() or message.get("tool_calls"))
-            for message in self.row["messages"]
+        return "parts" in self.row or any(
+            "text" in part
+            or any(
+                message["role"] == "assistant"
+                and (message["content"].strip() or message.get("tool_calls"))
+                for message in part["messages"]
+            )
+            for part in self.parts
         )
 
 
@@ -114,12 +137,12 @@ class RowReader:
         return RowSizes(
             row.source_row.number,
             row.format,
-            max(len(whole.input_ids) for whole in wholes),
+            max(len(whole.input_ids) for whole in each_part(wholes)),
             sum(len(piece.input_ids) for piece in pieces),
             sum(map(num_counted, pieces)),
             tuple(len(piece.input_ids) for piece in used),
             is_cut,
-            len(wholes) > 1,
+            len(wholes) > 1 and "parts" not in row.row,
         )
 
     def _format(self, numbered: NumberedRow, number: int | str) -> Formatted:
@@ -213,10 +236,12 @@ def fingerprint(row: Row) -> bytes:
 
 
 def _parts(row: Row) -> Iterator[str]:
+    for part in row.get("parts", ()):
+        yield from _parts(part)
     if "text" in row:
         yield row["text"]
         return
-    for message in row["messages"]:
+    for message in row.get("messages", ()):
         yield message["role"]
         yield message["content"]
         if calls := message.get("tool_calls"):
@@ -255,15 +280,40 @@ def shown_row(
     layout = _Layout.of(wholes, sequences)
     size = len(whole.input_ids)
     end = size if most is None else min(size, most)
+    pieces, names = _pieces(whole, layout, end, tokenizer), one.names
+    if names:  # A piece without tokens before each part says what it is.
+        pieces = list(_with_names(pieces, [len(each.input_ids) for each in wholes], names))
     return ShownRow(
         number=one.source_row.number,
         format=one.format,
         num_tokens=size,
         num_loss=sum(map(num_counted, sequences)),
         num_hidden=size - end,
-        num_sequences=len(sequences),
-        pieces=_pieces(whole, layout, end, tokenizer),
+        num_sequences=1 if names else len(sequences),
+        pieces=pieces,
     )
+
+
+_PARTS = {
+    "preference": ("chosen", "rejected"),
+    "rated": ("answer",),
+    "labelled": ("label",),
+    "pairs": ("query", "positive", "negative"),
+    "scored_pairs": ("text1", "text2"),
+}
+
+
+def _with_names(
+    pieces: Sequence[Piece], sizes: Sequence[int], names: Sequence[str]
+) -> Iterator[Piece]:
+    starts = dict(zip([0, *accumulate(sizes)], names, strict=False))
+    place = 0
+    for piece in pieces:
+        if name := starts.pop(place, ""):
+            text = f"\n[{name}] " if place else f"[{name}] "
+            yield Piece(text=text, ids=[], kind="context", special=True)
+        yield piece
+        place += len(piece.ids)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,8 @@ def epoch(
     sequences_found = _scaled(len(sizes), report)
     steps = None if sequences_found is None else num_steps(config, sequences_found)
     use_gpu = config.parallelism.use_gpu
-    batches = None if report.is_sample and not config.data.shuffle else _batches(config, sizes)
+    is_known = not config.objective.rows and (config.data.shuffle or not report.is_sample)
+    batches = _batches(config, sizes) if is_known else None
     cpu, gpu = (_padding(config, batches, use_gpu=on) for on in (False, True))
     return Epoch(
         num_workers=workers,

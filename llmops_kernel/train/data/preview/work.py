@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from llmops_kernel.config.models.sections import DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.row_formats import FIELDS, Fault, recognised, renamed
+from llmops_kernel.config.row_formats import Fault, fields_of, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
@@ -26,6 +26,7 @@ from llmops_kernel.store.preview_job import (
     SourceShare,
 )
 from llmops_kernel.train.data.answer_spans import template_warnings
+from llmops_kernel.train.data.examples import each_part
 from llmops_kernel.train.data.mixture import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
     Columns,
@@ -148,7 +149,8 @@ class Preview:
     def __init__(self, job: PreviewJob, progress: Callable[[str], None] = lambda _: None) -> None:
         self._began_s = time.monotonic()
         self._job = job
-        self._config = TrainingConfig.model_validate(job.config)
+        given = TrainingConfig.model_validate(job.config)
+        self._format, self._config = given.data.format, given.with_rows_read()
         workspace = Path(job.workspace)
         self._hooks = hooks_of(self._config, workspace)
         source, config = tokenizer_of(self._config, roots=(workspace,), cache=None)
@@ -183,7 +185,7 @@ class Preview:
             model=config.model.id,
             max_length=data.max_length,
             loss_on=data.loss_on,
-            format=data.format,
+            format=self._format,
             has_hook=self._hooks.format_example is not None,
             train=report,
             sources=shares(config, train) if data.is_mixture else [],
@@ -197,7 +199,7 @@ class Preview:
         )
 
     def _template_texts(self, rows: Sequence[Formatted]) -> list[str]:
-        if not any("messages" in row.row for row in rows):
+        if not any("messages" in part for row in rows for part in row.parts):
             return []
         return [row.message for row in template_warnings(self._tokenizer)]
 
@@ -260,7 +262,9 @@ class Preview:
     def _shown(self, reader: RowReader, row: Formatted) -> ShownRow:
         wholes, sequences, _ = reader.tokenise(row)
         most = self._job.max_tokens
-        return shown_row(row, wholes, sequences, tokenizer=self._tokenizer, most=most)
+        return shown_row(
+            row, each_part(wholes), each_part(sequences), tokenizer=self._tokenizer, most=most
+        )
 
 
 def _formatted(
@@ -292,7 +296,7 @@ def _columns(data: DataConfig, hooks: Hooks, unread: set[str]) -> Columns:
     """Return which columns make a row; a hook may read any. The others are put into `unread`."""
     if hooks.format_example is not None:
         return all_columns
-    fields = {*FIELDS, *data.columns.values()}
+    fields = {*fields_of(data.format), *data.columns.values()}
 
     def chosen(names: Sequence[str]) -> list[str] | None:
         used = [name for name in names if name in fields]

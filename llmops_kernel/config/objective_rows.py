@@ -1,0 +1,158 @@
+"""The shapes of rows that objectives other than imitation learn from, added to `row_formats`.
+
+Each reader returns `{"parts": [...]}`: the texts or chats of a row, in the order in which the
+objective compares them, and a `target` where the row has one. Names are those of TRL's and
+sentence-transformers' data sets.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Final
+
+from llmops_kernel.config.row_formats import (
+    OF_CHATS,
+    Fault,
+    Row,
+    add_format,
+    chat_of,
+    kind,
+    messages_fault,
+)
+
+_CHAT_FIELDS: Final = tuple(name for name in OF_CHATS if name != "label")
+_ANSWER = "write a text, or a list of messages that ends with the assistant's"
+
+
+def _preference(row: Row) -> Row | Fault:
+    """Read two answers to one prompt: the preferred one, and the other.
+
+    Without `prompt` both are whole chats, and the prompt is what they have in common before the
+    last answer. A chat that begins with the prompt's messages does not have them twice.
+    """
+    prompt = _prompt(row)
+    if isinstance(prompt, Fault):
+        return prompt
+    sides: list[Any] = [row["chosen"], row["rejected"]]
+    if prompt is None:
+        fault = next((f for side in sides if (f := messages_fault(side))), None)
+        if fault is not None:
+            remedy = "give `prompt` beside two texts, or two lists of messages"
+            return Fault(f"without a `prompt`, {fault.message}", remedy)
+        pairs = list(zip(*sides, strict=False))
+        shared = next((n for n, (a, b) in enumerate(pairs) if a != b), len(pairs))
+        prompt = sides[0][: min(shared, *(len(side) - 1 for side in sides))]
+        if not prompt:
+            return Fault("`chosen` and `rejected` have no common beginning", "give a `prompt`")
+    parts = []
+    for name, side in zip(("chosen", "rejected"), sides, strict=True):
+        part = _answered(row, prompt, side, name)
+        if isinstance(part, Fault):
+            return part
+        parts.append(part)
+    if parts[0] == parts[1]:
+        return Fault("`chosen` and `rejected` are equal", "a pair teaches by its difference")
+    return {"parts": parts}
+
+
+def _prompt(row: Row) -> list[Row] | Fault | None:
+    """Return the messages of `prompt`; None where the row has none."""
+    prompt = row.get("prompt")
+    if prompt is None:
+        return None
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return messages_fault(prompt) or list(prompt)
+
+
+def _answered(row: Row, prompt: list[Row], answer: Any, name: str) -> Row | Fault:
+    """Return the chat of a prompt and an answer to it, of which only the last message is learnt."""
+    if isinstance(answer, str):
+        turns = [{"role": "assistant", "content": answer}]
+    elif fault := messages_fault(answer):
+        return Fault(f"`{name}`: {fault.message}", _ANSWER)
+    else:
+        turns = answer[len(prompt) :] if answer[: len(prompt)] == prompt else answer
+    last = turns[-1] if turns else {}
+    if last.get("role") != "assistant" or not (
+        str(last.get("content") or "").strip() or last.get("tool_calls")
+    ):
+        return Fault(f"`{name}` has no answer of the assistant", _ANSWER)
+    return chat_of(row, [*({**turn, "weight": 0} for turn in [*prompt, *turns[:-1]]), last])
+
+
+def _rated(row: Row) -> Row | Fault:
+    """Read an answer with the judgement whether it is a good one, as KTO learns from."""
+    label = str(row["label"]).strip().lower()
+    if label not in ("true", "false", "1", "0", "1.0", "0.0"):
+        return Fault(f"`label` is {row['label']!r}", "write true for a good answer, else false")
+    prompt = _prompt(row)
+    if isinstance(prompt, Fault):
+        return prompt
+    part = _answered(row, prompt or [], row["completion"], "completion")
+    if isinstance(part, Fault):
+        return part
+    return {"parts": [part], "target": float(label in ("true", "1", "1.0"))}
+
+
+def _labelled(row: Row) -> Row | Fault:
+    """Read a text or chat with its label: a name, a number, or a list of them."""
+    label = row["label"]
+    values = label if isinstance(label, list | tuple) else [label]
+    for value in values:
+        is_number = isinstance(value, int | float) and isfinite(value)
+        if not (is_number or (isinstance(value, str) and value.strip())):
+            return Fault(f"`label` is {kind(value)}", "write a name, a number or a list of them")
+    target = [*values] if isinstance(label, list | tuple) else label
+    if isinstance(row.get("text"), str):
+        if not row["text"].strip():
+            return Fault("`text` is empty", "write the text, or delete the row")
+        return {"parts": [{"text": row["text"]}], "target": target}
+    messages = row.get("messages") or _prompt(row)
+    if isinstance(messages, Fault):
+        return messages
+    if messages is None:
+        return Fault("has no `text`, `messages` or `prompt`", "name the column in data.columns")
+    part = chat_of(row, messages)
+    return part if isinstance(part, Fault) else {"parts": [part], "target": target}
+
+
+def _pairs(row: Row) -> Row | Fault:
+    """Read a query, a text that answers it, and texts that do not."""
+    negatives = row.get("negatives", row.get("negative"))
+    listed = negatives if isinstance(negatives, list | tuple) else [negatives]
+    more = [text for text in listed if text is not None]
+    return _texts(("query", row["query"]), ("positive", row["positive"]), more)
+
+
+def _scored(row: Row) -> Row | Fault:
+    """Read two texts with their similarity."""
+    score = row["score"]
+    if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
+        return Fault(f"`score` is {kind(score)}", "write a number, such as a similarity of 0 to 1")
+    found = _texts(("text1", row["text1"]), ("text2", row["text2"]), [])
+    return found if isinstance(found, Fault) else {**found, "target": float(score)}
+
+
+def _texts(first: tuple[str, Any], second: tuple[str, Any], more: list[Any]) -> Row | Fault:
+    named = [first, second, *((f"negative {n}", text) for n, text in enumerate(more, start=1))]
+    for name, text in named:
+        if not isinstance(text, str) or not text.strip():
+            what = kind(text) if not isinstance(text, str) else "empty"
+            return Fault(f"`{name}` is {what}", "write a text, or delete the row")
+    if second[1] in more:
+        return Fault("a negative is the positive itself", "delete it from the negatives")
+    return {"parts": [{"text": text} for _, text in named]}
+
+
+add_format("preference", ("chosen", "rejected"), _preference, ("prompt", *_CHAT_FIELDS))
+add_format("rated", ("prompt", "completion", "label"), _rated, _CHAT_FIELDS, also=("preference",))
+add_format("labelled", ("label",), _labelled, ("text", "messages", "prompt", *_CHAT_FIELDS))
+add_format("scored_pairs", ("text1", "text2", "score"), _scored, ("weight",))
+add_format(
+    "pairs",
+    ("query", "positive"),
+    _pairs,
+    ("negatives", "negative", "weight"),
+    also=("scored_pairs",),
+)

@@ -1,0 +1,267 @@
+"""Vectors of texts: InfoNCE, triplet and cosine losses, and how well queries find their texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.train.collectives import gather, is_group
+from llmops_kernel.train.data.examples import Group
+from llmops_kernel.train.objectives.objective import GROUPS, TARGETS, Evaluating, Objective
+
+_NUMBERS = "llmops_texts"
+"""Batch key of a number for each sequence, equal for equal texts."""
+_CUTOFFS = (1, 10)
+
+
+def vectors(model: Any, batch: dict[str, Any], pooling: str) -> torch.Tensor:
+    """Return a vector for each sequence, float32, as (sequences, width).
+
+    As sentence-transformers pools: `last` takes the last token that is not padding.
+    """
+    mask = batch["attention_mask"]
+    states = model(input_ids=batch["input_ids"], attention_mask=mask).last_hidden_state
+    if pooling == "cls":
+        pooled = states[:, 0]
+    elif pooling == "last":
+        last = mask.sum(-1) - 1
+        pooled = states[torch.arange(len(states), device=states.device), last]
+    else:
+        weights = mask.unsqueeze(-1).to(states.dtype)
+        pooled = (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+    found: torch.Tensor = pooled.float()
+    return found
+
+
+class Embed(Objective):
+    """Contrastive learning of vectors.
+
+    `infonce`: arxiv.org/abs/1807.03748, equation 4, with cosine similarities, which
+    sentence-transformers calls MultipleNegativesRankingLoss. `triplet`: arxiv.org/abs/1503.03832,
+    with cosine distances. `dimensions`: Matryoshka, arxiv.org/abs/2205.13147, the losses' sum.
+    """
+
+    figures = ("similarity_positive",)
+
+    def prepare(self, train: Sequence[Group], held_out: Sequence[Group]) -> None:
+        """Check that rows have what the loss compares. Raises DataError."""
+        loss = self.settings.loss_type
+        for row in (*train, *held_out):
+            scored = row.target is not None
+            if scored != (loss == "cosine"):
+                has, needs = ("a score", "cosine") if scored else ("no score", "infonce")
+                raise DataError(
+                    f"Row {row.number} has {has}, and objective.loss_type is {loss}.",
+                    remedy=f"set objective.loss_type={needs}, or change the rows",
+                )
+            if loss == "triplet" and len(row.lengths) < 3:
+                raise DataError(
+                    f"Row {row.number} has no negative, which the triplet loss compares with.",
+                    remedy="give each row `negatives`, or set objective.loss_type=infonce",
+                )
+
+    def add_to_batch(self, batch: dict[str, Any], rows: Sequence[Group], collate: Any) -> None:
+        """Number the texts: an equal text in another row is no negative."""
+        texts = [hash(tuple(part.input_ids)) for row in rows for part in row.parts]
+        batch[_NUMBERS] = torch.tensor(texts)
+
+    def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
+        settings = self.settings
+        found = vectors(model, batch, settings.pooling)
+        sizes, is_row = batch[GROUPS].unbind(-1)
+        queries = (sizes.cumsum(0) - sizes).long()
+        widths = [*(size for size in settings.dimensions if size < found.shape[-1]), None]
+        cut = [F.normalize(found[:, :width], dim=-1) for width in widths]
+        positives = (cut[-1][queries] * cut[-1][queries + 1]).sum(-1)
+        self.add(is_row, positives)
+        if settings.loss_type == "infonce":
+            texts = self._texts(batch, queries, sizes)
+            losses = sum(self._infonce(each, batch, queries, texts) for each in cut)
+        elif settings.loss_type == "triplet":
+            losses = sum(self._triplet(each, queries, sizes) for each in cut)
+        else:
+            losses = sum(
+                ((each[queries] * each[queries + 1]).sum(-1) - batch[TARGETS]) ** 2 for each in cut
+            )
+        return (losses * is_row).sum().reshape(1)
+
+    def _texts(
+        self, batch: dict[str, Any], queries: torch.Tensor, sizes: torch.Tensor
+    ) -> torch.Tensor:
+        """Return which sequences are candidates: all but the queries and those of blank rows."""
+        is_text = torch.repeat_interleave(batch[GROUPS][:, 1].bool(), sizes)
+        is_text[queries] = False
+        return is_text
+
+    def _infonce(
+        self,
+        found: torch.Tensor,
+        batch: dict[str, Any],
+        queries: torch.Tensor,
+        is_text: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return for each row the cross entropy of its positive among all candidates."""
+        own, numbers = found[queries + 1], batch[_NUMBERS]
+        candidates, known = found[is_text], numbers[is_text]
+        if self.settings.all_workers and is_group() and dist.get_world_size() > 1:
+            candidates, known = _of_all_workers(candidates, known)
+        scores = found[queries] @ candidates.T / self.settings.temperature
+        # The row's positive has a column of its own; equal texts are masked, it among them.
+        scores = scores.masked_fill(known == numbers[queries + 1].unsqueeze(-1), -math.inf)
+        positive = (found[queries] * own).sum(-1, keepdim=True) / self.settings.temperature
+        losses: torch.Tensor = torch.logsumexp(torch.cat([positive, scores], -1), -1)
+        return losses - positive.squeeze(-1)
+
+    def _triplet(
+        self, found: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
+    ) -> torch.Tensor:
+        """Return for each row the mean over its negatives."""
+        rows = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+        place = torch.arange(len(found), device=found.device) - queries[rows]
+        near = (found[queries] * found[queries + 1]).sum(-1)
+        far = (found * found[queries[rows]]).sum(-1)
+        losses = torch.relu(far - near[rows] + self.settings.margin) * (place > 1)
+        sums = losses.new_zeros(len(sizes)).index_add(0, rows, losses)
+        return sums / (sizes - 2).clamp(min=1)
+
+    def evaluate(
+        self, model: Any, batches: Sequence[Sequence[Group]], collate: Any, step: Evaluating
+    ) -> dict[str, float]:
+        """Return the loss, and how well each query finds its texts among all held-out ones."""
+        metrics = super().evaluate(model, batches, collate, step)
+        mine: list[tuple[tuple[int, ...], Any, tuple[int, ...]]] = []
+        for rows, batch in step.collated(batches, collate):
+            found = vectors(model, batch, self.settings.pooling).cpu().numpy()
+            begin = 0
+            for row in rows:
+                first, *others = row.parts
+                pairs = zip(others, found[begin + 1 : begin + len(row.lengths)], strict=True)
+                query = tuple(first.input_ids)
+                mine += [((), vector, tuple(part.input_ids)) for part, vector in pairs]
+                mine.append((query, found[begin], tuple(others[0].input_ids)))
+                begin += len(row.lengths)
+        every = [item for share in gather(mine) for item in share]
+        if self.settings.loss_type == "cosine" or not every:
+            return metrics
+        return metrics | retrieval(every, self.settings.dimensions)
+
+    def write(self, folder: Path, *, hidden_size: int) -> None:
+        """Write what sentence-transformers reads: the modules, how it pools, and the prefixes."""
+        settings = self.settings
+        modules = [
+            {"idx": n, "name": f"{n}", "path": path, "type": f"sentence_transformers.models.{name}"}
+            for n, (name, path) in enumerate(
+                (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+            )
+        ]
+        pooling = {
+            "word_embedding_dimension": hidden_size,
+            "pooling_mode_cls_token": settings.pooling == "cls",
+            "pooling_mode_mean_tokens": settings.pooling == "mean",
+            "pooling_mode_lasttoken": settings.pooling == "last",
+        }
+        about = {
+            "model_type": "SentenceTransformer",
+            "prompts": {"query": settings.query_prefix, "document": settings.document_prefix},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        }
+        sentences = {"max_seq_length": self.config.data.max_length, "do_lower_case": False}
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        (folder / "2_Normalize").mkdir(exist_ok=True)
+        for name, content in (
+            ("modules.json", modules),
+            ("1_Pooling/config.json", pooling),
+            ("2_Normalize/config.json", {}),
+            ("config_sentence_transformers.json", about),
+            ("sentence_bert_config.json", sentences),
+        ):
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def check_dimensions(dimensions: Sequence[int], width: int) -> None:
+    """Raise ConfigError for a length that the model's vectors do not have."""
+    if wrong := [size for size in dimensions if not 0 < size <= width]:
+        raise ConfigError(
+            f"objective.dimensions has {wrong[0]}, and the model's vectors have {width} numbers.",
+            remedy=f"give lengths of 1 to {width}",
+        )
+
+
+def _of_all_workers(
+    found: torch.Tensor, numbers: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the candidates of all workers; gradients flow back to each.
+
+    Workers may have unlike numbers of them: shorter ones are filled up, and cut again.
+    """
+    from torch.distributed.nn.functional import all_gather
+
+    counts = gather(len(found))
+    most = max(counts)
+    padded = F.pad(found, (0, 0, 0, most - len(found)))
+    filled = F.pad(numbers, (0, most - len(numbers)))
+    others = [torch.zeros_like(filled) for _ in counts]
+    dist.all_gather(others, filled)
+    every = all_gather(padded)
+    return (
+        torch.cat([part[:count] for part, count in zip(every, counts, strict=True)]),
+        torch.cat([part[:count] for part, count in zip(others, counts, strict=True)]),
+    )
+
+
+def retrieval(
+    items: Sequence[tuple[tuple[int, ...], Any, tuple[int, ...]]], dimensions: Sequence[int]
+) -> dict[str, float]:
+    """Return recall, nDCG and MRR of queries among all texts, whole and cut to each dimension.
+
+    `items`: (query, its vector, its positive), or ((), vector, text) of a text. As
+    InformationRetrievalEvaluator of sentence-transformers defines them, with cosine similarities.
+    """
+    texts = {text: vector for query, vector, text in items if not query}
+    queries: dict[tuple[int, ...], Any] = {}
+    relevant: Mapping[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+    for query, vector, text in items:
+        if query:
+            queries[query] = vector
+            relevant[query].add(text)
+    known = list(texts)
+    metrics: dict[str, float] = {}
+    width = len(next(iter(texts.values())))
+    for size in (*(size for size in sorted(set(dimensions)) if size < width), width):
+        left, right = (
+            _normalised(np.stack([*group.values()])[:, :size]) for group in (queries, texts)
+        )
+        sums: dict[str, float] = defaultdict(float)
+        for query, scores in zip(queries, left @ right.T, strict=True):
+            ranked = np.argsort(-scores, kind="stable")[: max(_CUTOFFS)]
+            hits = [known[place] in relevant[query] for place in ranked]
+            for name, value in _ranks(hits, len(relevant[query])).items():
+                sums[name] += value / len(queries)
+        end = "" if size == width else f"_dim{size}"
+        metrics |= {f"eval_{name}{end}": value for name, value in sums.items()}
+    return metrics
+
+
+def _ranks(hits: Sequence[bool], num_relevant: int) -> dict[str, float]:
+    """Return the figures of one query; `hits`: whether each of the first texts is relevant."""
+    gains = [1 / math.log2(rank + 2) for rank in range(max(_CUTOFFS))]
+    first = next((rank for rank, is_hit in enumerate(hits, start=1) if is_hit), 0)
+    ideal = sum(gains[: min(num_relevant, len(gains))])
+    found = {f"recall@{k}": sum(hits[:k]) / num_relevant for k in _CUTOFFS}
+    ndcg = sum(gain for gain, is_hit in zip(gains, hits, strict=False) if is_hit) / ideal
+    return {**found, f"ndcg@{len(gains)}": ndcg, f"mrr@{len(gains)}": 1 / first if first else 0.0}
+
+
+def _normalised(found: Any) -> Any:
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
