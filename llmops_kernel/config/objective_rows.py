@@ -130,8 +130,8 @@ def _scored(row: Row) -> Row | Fault:
     score = row["score"]
     if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
         return Fault(f"`score` is {kind(score)}", "write a number, such as a similarity of 0 to 1")
-    found = _texts(("text1", row["text1"]), ("text2", row["text2"]), [])
-    return found if isinstance(found, Fault) else {**found, "target": float(score)}
+    texts = _texts(("text1", row["text1"]), ("text2", row["text2"]), [])
+    return texts if isinstance(texts, Fault) else {**texts, "target": float(score)}
 
 
 def _texts(first: tuple[str, Any], second: tuple[str, Any], more: list[Any]) -> Row | Fault:
@@ -145,6 +145,15 @@ def _texts(first: tuple[str, Any], second: tuple[str, Any], more: list[Any]) -> 
     return {"parts": [{"text": text} for _, text in named]}
 
 
+def label_names(target: Any) -> list[str]:
+    """Return the labels of a row as texts: 1.0 and 1 are the same one, as tables have numbers."""
+    values = target if isinstance(target, list) else [target]
+    return [
+        str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        for value in values
+    ]
+
+
 add_format("preference", ("chosen", "rejected"), _preference, ("prompt", *_CHAT_FIELDS))
 add_format("rated", ("prompt", "completion", "label"), _rated, _CHAT_FIELDS, also=("preference",))
 add_format("labelled", ("label",), _labelled, ("text", "messages", "prompt", *_CHAT_FIELDS))
@@ -156,3 +165,12 @@ add_format(
     ("negatives", "negative", "weight"),
     also=("scored_pairs",),
 )
+
+PART_NAMES: Final = {
+    "preference": ("chosen", "rejected"),
+    "rated": ("answer",),
+    "labelled": ("label",),
+    "pairs": ("query", "positive", "negative"),
+    "scored_pairs": ("text1", "text2"),
+}
+"""What the parts of a row are, for people; the last name stands for all that follow."""

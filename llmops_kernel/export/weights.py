@@ -13,8 +13,9 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from llmops_kernel.errors import ExportError, ModelError
 from llmops_kernel.export import card
@@ -27,6 +28,7 @@ from llmops_kernel.store.export_job import ExportJob, ModelSource
 from llmops_kernel.tables.files import open_url
 
 Progress = Callable[[str], None]
+_LANGUAGE_MODEL = "AutoModelForCausalLM"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Merged:
     before: list[Answer]
     base: str = ""
     """Folder or hub id of the base model that an adapter was merged into; empty: it was none."""
+    probe: tuple[list[int], Any] = ([], None)
+    """Tokens, and what a model that writes no text returned for them before."""
 
 
 def locate(job: ExportJob) -> Located:
@@ -73,8 +77,8 @@ def locate(job: ExportJob) -> Located:
 def load(located: Located, dtype: str) -> Any:
     """Return the trained model, an adapter still apart. Raises ModelError."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            located.base, dtype=getattr(torch, dtype), **located.options
+        model = getattr(transformers, located.source.auto_class).from_pretrained(
+            located.base, dtype=getattr(torch, dtype), **located.options, **head_options(located)
         )
         if located.is_adapter:
             from peft import PeftModel
@@ -86,6 +90,13 @@ def load(located: Located, dtype: str) -> Any:
         raise _not_loaded(located, error) from error
     model.config.use_cache = True  # Training turns it off, and saves that with a full fine-tune.
     return model.eval()
+
+
+def head_options(located: Located) -> dict[str, Any]:
+    """Return what the run has written about the head of its model; empty without one."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads((located.result / merging.HEAD_FILE).read_text()))
+    return {}
 
 
 def load_tokenizer(located: Located) -> Any:
@@ -118,8 +129,11 @@ def merge(
     tokenizer = load_tokenizer(located)
     model = load(located, job.source.compute_dtype)
     set_answer_ends(model, tokenizer)
-    prompts = (*job.prompts, *default_prompts(tokenizer))[: job.check]
-    before = []
+    writes_text = located.source.auto_class == _LANGUAGE_MODEL
+    prompts = (*job.prompts, *default_prompts(tokenizer))[: job.check] if writes_text else ()
+    before: list[Answer] = []
+    ids = [] if writes_text else merging.probe([], vocabulary=len(tokenizer))
+    probe = (ids, merging.logits_of(model, ids, model.device) if ids else None)
     if prompts:
         progress(f"Answering {len(prompts)} prompts before merging")
         before = answer_all(model, tokenizer, prompts, max_new_tokens=job.max_new_tokens)
@@ -129,7 +143,7 @@ def merge(
     model = model.to(getattr(torch, dtype))
     model.config.dtype = getattr(torch, dtype)
     base = located.base if located.is_adapter else ""
-    return Merged(model, tokenizer, dtype, prompts, before, base)
+    return Merged(model, tokenizer, dtype, prompts, before, base, probe)
 
 
 def save(merged: Merged, folder: Path, progress: Progress) -> None:
@@ -158,16 +172,38 @@ def check_saved(job: ExportJob, merged: Merged, folder: Path, progress: Progress
         return None
     progress("Loading it back and comparing its answers")
     compute = job.source.compute_dtype
-    again = AutoModelForCausalLM.from_pretrained(
-        str(folder),
-        dtype=getattr(torch, compute),
-        trust_remote_code=job.source.trust_remote_code,
-    )
+    again = _loaded_back(job, folder)
     after = answer_all(
         again.eval(), merged.tokenizer, merged.prompts, max_new_tokens=job.max_new_tokens
     )
     is_exact = compute == merged.dtype == "float32"
     return compare(merged.before, after, rounded_to="" if is_exact else merged.dtype)
+
+
+def _loaded_back(job: ExportJob, folder: Path) -> Any:
+    return getattr(transformers, job.source.auto_class).from_pretrained(
+        str(folder),
+        dtype=getattr(torch, job.source.compute_dtype),
+        trust_remote_code=job.source.trust_remote_code,
+    )
+
+
+def check_vectors(job: ExportJob, merged: Merged, folder: Path) -> str:
+    """Return how far what was saved is from the run's result, of a model that writes no text.
+
+    Raises ExportError.
+    """
+    ids, before = merged.probe
+    again = _loaded_back(job, folder)
+    distance = merging.difference(before, merging.logits_of(again, ids, again.device))
+    is_exact = job.source.compute_dtype == merged.dtype == "float32"
+    if distance > (merging.EXACT if is_exact else merging.ROUNDED):
+        raise ExportError(
+            f"What was written is another model: its numbers are {distance:.2%} away from those of"
+            " the run's result.",
+            remedy="export with --dtype float32; report it with the model's name",
+        )
+    return f"numbers for {len(ids)} tokens differ by {distance:.1e} of their size."
 
 
 def make_readable(folder: Path) -> None:
@@ -201,15 +237,24 @@ def write_merged(
     """Write model, tokenizer and card; return notes about the weights."""
     merged = merge(job, located, progress)
     save(merged, folder, progress)
+    for name in merging.BESIDE:
+        if (located.result / name).is_file():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(located.result / name, folder / name)
     check = check_saved(job, merged, folder, progress)
+    text = check.text() if check is not None else ""
+    if merged.probe[0]:
+        text = check_vectors(job, merged, folder)
     kind = "adapter merged into the base" if located.is_adapter else "full fine-tune"
     notes = [f"Weights: {kind}, {merged.dtype}."]
-    if check is not None:
+    if text:
         notes.append(
             "Loaded back by Transformers and compared with the run's own result, computed in"
-            f" {job.source.compute_dtype}: {check.text()}"
+            f" {job.source.compute_dtype}: {text}"
         )
     what = "A causal language model: weights, tokenizer and generation settings."
+    if located.source.auto_class != _LANGUAGE_MODEL:
+        what = f"A model of Transformers' {located.source.auto_class}: weights and tokenizer."
     text = card.card(job, what=what, notes=notes, base_folder=located.base)
     (folder / card.NAME).write_text(text)
     return tuple(notes)

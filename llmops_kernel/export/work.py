@@ -25,9 +25,10 @@ def run(job: ExportJob, progress: Progress) -> ExportLine:
 
 def _merged(job: ExportJob, located: Located, folder: Path, progress: Progress) -> ExportLine:
     notes = write_merged(job, located, folder, progress)
+    name = job.source.auto_class
     command = (
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
-        f"model = AutoModelForCausalLM.from_pretrained({job.final!r})\n"
+        f"from transformers import {name}, AutoTokenizer\n"
+        f"model = {name}.from_pretrained({job.final!r})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({job.final!r})"
     )
     return ExportLine(kind="done", notes=notes, command=command)

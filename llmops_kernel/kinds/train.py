@@ -80,14 +80,16 @@ WORDS = {
 
 
 def describe(record: RunRecord) -> str:
-    """`SmolLM2-135M-Instruct · lora · ddp × 2`; parts that the config lacks are left out."""
+    """`SmolLM2-135M-Instruct · dpo · lora · ddp × 2`, without `sft` and what a config lacks."""
     config = record.config
     model = _section(config, "model").get("id")
     method = _section(config, "method").get("type")
+    objective = _section(config, "objective").get("type")
     parallelism = _section(config, "parallelism")
     strategy, workers = parallelism.get("strategy"), parallelism.get("num_workers")
     spread = f"{strategy} × {workers}" if strategy and workers else strategy
-    return " · ".join(str(part) for part in (model, method, spread) if part)
+    parts = (model, "" if objective == "sft" else objective, method, spread)
+    return " · ".join(str(part) for part in parts if part)
 
 
 def _section(config: dict[str, Any], name: str) -> dict[str, Any]:
@@ -291,6 +293,7 @@ TRAIN = RunKind(
     title="Training run",
     entrypoint="exec python -m llmops_kernel.train.ray.entrypoint",
     config_file="llmops_kernel.config.assist.file_kinds:TRAIN",
+    complete="llmops_kernel.services.scoring.model:with_start",
     view=TrainingView,
     figures=FIGURES,
     more_figures=lambda view: (*expert_figures(view), *more_figures(view)),

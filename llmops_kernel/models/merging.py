@@ -139,6 +139,17 @@ ADAPTER_CONFIG, CONFIG, TOKENIZER_CONFIG = (
     "config.json",
     "tokenizer_config.json",
 )
+HEAD_FILE: Final = "head.json"
+"""Beside a result with a head of its own: what `from_pretrained` needs to make it."""
+BESIDE: Final = (
+    HEAD_FILE,
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "2_Normalize/config.json",
+)
+"""Files of a result that tell how its model is used, besides its own config."""
 _OF_A_LOADING = ("is_local", "local_files_only", "name_or_path", "_name_or_path")
 """Keys that say how a tokenizer or a model was loaded, and nothing about itself."""
 

@@ -18,7 +18,9 @@ from llmops_kernel.config.problems import Problem, config_error
 from llmops_kernel.config.reading.check import overlap
 from llmops_kernel.errors import LLMOpsError, MissingDependencyError
 from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.services.backend import current
 from llmops_kernel.services.data_process import Stop, StoppedError, run_job
+from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store import paths
 from llmops_kernel.store.files import find, least_used, private_folder
 from llmops_kernel.store.paths import home
@@ -94,6 +96,12 @@ def _of_rows(
     stop: Stop | None,
     run: Run,
 ) -> list[Finding]:
+    try:
+        config = with_start(config, current().store)
+    except LLMOpsError as error:
+        return [
+            Finding(path="model.run", level="problem", message=error.message, remedy=error.remedy)
+        ]
     job = PreviewJob(
         config=config.model_dump(mode="json"),
         workspace=str(workspace.resolve()),

@@ -12,7 +12,9 @@ from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.reading import ConfigLike, combined, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
+from llmops_kernel.services.backend import current
 from llmops_kernel.services.data_process import Stop, run_job
+from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.preview_job import DataPreview, PreviewJob, ShownRow, Side
 
 __all__ = ["MOST_ROWS", "TIMEOUT_S", "DataPreview", "PreviewJob", "ShownRow", "Side"]
@@ -56,7 +58,7 @@ def job_of_config(config: Any, *, name: str, workspace: Path) -> PreviewJob:
     """Return the job for a config that is read already. Raises ConfigError for other kinds."""
     if not isinstance(config, TrainingConfig):
         raise _no_rows(name)
-    values = config.model_dump(mode="json")
+    values = with_start(config, current().store).model_dump(mode="json")
     return PreviewJob(config=values, workspace=str(workspace.resolve()))
 
 

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from llmops_kernel.config.models.objectives import SftObjective, recorded
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.errors import ExportError, RunStateError
 from llmops_kernel.hardware.precision import AUTO
@@ -115,6 +116,7 @@ def find_source(
         trust_remote_code=bool(model.get("trust_remote_code")),
         roots=roots,
         compute_dtype=_compute_dtype(model, view),
+        auto_class=recorded(record.config).auto_class,
     )
     if kind == "adapter":
         _check_base(source, record, problems)
@@ -320,6 +322,11 @@ def check_packages(options: Options, source: ModelSource | None, *, problems: Pr
 
 def check_fit(options: Options, source: ModelSource, problems: Problems) -> None:
     """Add what the run's result does not allow."""
+    if source.auto_class != SftObjective().auto_class and options.to != "merged":
+        problems.add(
+            f"The run's model writes no text, and --to {options.to} is for one that does.",
+            "use --to merged, a folder that Transformers, vLLM and sentence-transformers read",
+        )
     if not options.lora:
         return
     if source.what == "model":

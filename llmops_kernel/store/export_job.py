@@ -29,6 +29,8 @@ class ModelSource(BaseModel):
     """Folders in which a relative path of `base` is looked up."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Dtype that the run computed in; answers are compared in it."""
+    auto_class: str = "AutoModelForCausalLM"
+    """The class of Transformers that loads it: another one for labels, rewards and vectors."""
 
 
 class CardFacts(BaseModel):

@@ -45,7 +45,7 @@ from llmops_kernel.train.model.kept import Keeping
 from llmops_kernel.train.model.origin import Origin, origin
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
 from llmops_kernel.train.objectives.objective import GroupCollator, objective_of
-from llmops_kernel.train.objectives.reference import Computed, KeepReference, Reference
+from llmops_kernel.train.objectives.preference import Computed, KeepReference, Reference
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance import Grouping, choose, resolve_dtype
@@ -311,6 +311,7 @@ class TrainingSession:
             group=Grouping(collator) if self.chosen.group_by_length else None,
             objective=self.objective,
             has_blank_rows=self.data.stream is not None,
+            optimizer_config=self.config.optimizer,
             callbacks=list(call(self.hooks.callbacks)) if self.hooks.callbacks else None,
         )
         trainer.add_callback(KeepAfterFirstStep(self.tokenizer_cache))

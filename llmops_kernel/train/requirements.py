@@ -33,6 +33,13 @@ def check_packages(config: TrainingConfig) -> None:
             remedy=f"install it on all nodes: `pip install {names}` or"
             " `pip install 'llmops-kernel[gpu]'`; or set method.type=lora",
         )
+    if config.optimizer.type == "adamw_8bit" and find_spec("bitsandbytes") is None:
+        raise TrainingError(
+            "optimizer.type=adamw_8bit needs the package bitsandbytes, which is not installed in"
+            " the environment of the cluster.",
+            remedy="install it on all nodes: `pip install 'llmops-kernel[gpu]'`; or set"
+            " optimizer.type=adamw",
+        )
     attention = config.model.attention
     module = _FLASH.get(attention)
     if module and not (find_spec(module) or find_spec(_KERNELS)):

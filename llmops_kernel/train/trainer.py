@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from llmops_kernel.config.models.sections import OptimizerConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.data.examples import Example, Packed, blank_like
@@ -87,6 +89,7 @@ def _schedule(config: TrainingConfig) -> dict[str, Any]:
         "num_train_epochs": training.num_epochs,
         "max_steps": training.max_steps or -1,
         "learning_rate": optimizer.learning_rate,
+        **({"optim": _OPTIM[optimizer.type]} if optimizer.type in _OPTIM else {}),
         "lr_scheduler_type": optimizer.lr_scheduler_type,
         "warmup_steps": config.warmup_steps,
         "weight_decay": optimizer.weight_decay,
@@ -94,6 +97,10 @@ def _schedule(config: TrainingConfig) -> dict[str, Any]:
         "adam_beta2": optimizer.adam_beta2,
         "max_grad_norm": optimizer.max_grad_norm,
     }
+
+
+_OPTIM = {"adamw_8bit": "adamw_bnb_8bit", "adafactor": "adafactor"}
+"""Transformers' names; `muon` is not among its optimizers."""
 
 
 # --- Transformers' Trainer with our token counts, evaluation and handling of NaN gradients ---
@@ -145,7 +152,7 @@ class FilledSampler(torch.utils.data.Sampler[int]):
 
 
 class LoopTrainer(Trainer):
-    """Overrides nine methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides ten methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -156,11 +163,13 @@ class LoopTrainer(Trainer):
         group: Grouping | None = None,
         has_blank_rows: bool = False,
         objective: Objective | None = None,
+        optimizer_config: OptimizerConfig | None = None,
         **kwargs: Any,
     ) -> None:
         if group is not None:  # batches stay rows until those of a whole step are known
             kwargs["data_collator"] = list
         super().__init__(*args, **kwargs)
+        self._optimizer_config = optimizer_config or OptimizerConfig()
         self._objective = objective
         if objective is not None:
             self.loss_is_scaled_for_ga = True  # By the counts of `get_batch_samples`.
@@ -218,11 +227,26 @@ class LoopTrainer(Trainer):
         batches.sampler = FilledSampler(batches.sampler, multiple=batches.batch_size * workers)
         return loader
 
+    def create_optimizer(self, model: Any = None) -> Any:
+        """Make Muon, which Transformers does not have, or what upstream makes."""
+        settings = self._optimizer_config
+        if settings.type == "muon" and self.optimizer is None:
+            self.optimizer = MuonWithAdamW(
+                self.model if model is None else model,
+                lr=settings.learning_rate,
+                betas=(settings.adam_beta1, settings.adam_beta2),
+                weight_decay=settings.weight_decay,
+            )
+        return super().create_optimizer(model)
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Let the learning rate follow the rows, where the number of steps is an estimate.
 
         DeepSpeed calls this on a copy of the Trainer, which has the same schedule.
         """
+        if self.args.lr_scheduler_type == "warmup_stable_decay":
+            num_decay_steps = max(1, round(self._optimizer_config.decay_share * num_training_steps))
+            self.args.lr_scheduler_kwargs = {"num_decay_steps": num_decay_steps}
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if self._schedule is not None and self._schedule not in scheduler.lr_lambdas:
             self._schedule.replace_in(scheduler, total=num_training_steps)
@@ -297,3 +321,65 @@ class LoopTrainer(Trainer):
         metrics = self._evaluate_with(self.model_wrapped, self.state.global_step)
         self._timer.mark()
         return metrics
+
+
+# --- An optimizer that Transformers does not have ---
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Steps PyTorch's Muon (kellerjordan.github.io/posts/muon, arxiv.org/abs/2502.16982) and AdamW.
+
+    Muon takes weights of two dimensions but embeddings and output layers. Its updates have the size
+    of AdamW's, so one learning rate serves both.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, lr: float, betas: tuple[float, float], weight_decay: float
+    ) -> None:
+        outer = {
+            id(weight)
+            for find in ("get_input_embeddings", "get_output_embeddings")
+            for layer in [_layer(model, find)]
+            if layer is not None
+            for weight in layer.parameters()
+        }
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        matrices = [weight for weight in trained if weight.ndim == 2 and id(weight) not in outer]
+        others = [weight for weight in trained if weight.ndim != 2 or id(weight) in outer]
+        super().__init__(trained, {"lr": lr})
+        settings: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+        self._parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            muon = torch.optim.Muon(matrices, adjust_lr_fn="match_rms_adamw", **settings)
+            self._parts.append(muon)
+        if others:
+            self._parts.append(torch.optim.AdamW(others, betas=betas, **settings))
+        self._share()
+
+    def _share(self) -> None:
+        """Show the groups and states of both: whoever changes a learning rate changes theirs."""
+        self.param_groups = [group for part in self._parts for group in part.param_groups]
+        self.state = {  # type: ignore[assignment]
+            weight: state for part in self._parts for weight, state in part.state.items()
+        }
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update the weights by their gradients."""
+        for part in self._parts:
+            part.step(closure)
+        self._share()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parts": [part.state_dict() for part in self._parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for part, state in zip(self._parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self._share()
+
+
+def _layer(model: Any, find: str) -> Any:
+    try:
+        return getattr(model, find)()
+    except (AttributeError, NotImplementedError):
+        return None

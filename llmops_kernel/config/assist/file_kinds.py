@@ -283,7 +283,12 @@ def _siblings(path: Path) -> list[str]:
 
 def _check_model(config: TrainingConfig, workspace: Path, hooks: Path | None) -> Iterator[Problem]:
     name, source = "model.id", config.model.id
-    if source in CATALOGUE or "://" in source or "build_model" in (defined_hooks(hooks) or ()):
+    if (
+        not source
+        or source in CATALOGUE
+        or "://" in source
+        or "build_model" in (defined_hooks(hooks) or ())
+    ):
         return
     path = workspace / Path(source).expanduser()
     if path.is_dir():

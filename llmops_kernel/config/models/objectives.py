@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
@@ -58,6 +59,13 @@ class ObjectiveConfig(Choice):
 
 OBJECTIVES: Final = ObjectiveConfig.variants
 """All objectives by name."""
+
+
+def recorded(config: Mapping[str, Any]) -> ObjectiveConfig:
+    """Return the objective of a recorded training config; imitation where it names none."""
+    return ObjectiveConfig.model_validate(config.get("objective") or {})
+
+
 _PREFERENCE = "llmops_kernel.train.objectives.preference"
 _HEADS = "llmops_kernel.train.objectives.heads"
 

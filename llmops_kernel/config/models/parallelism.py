@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
 from llmops_kernel.config.models.fields import Choice, Variants
+from llmops_kernel.config.models.section import Broken
 
 
 class ParallelismConfig(Choice):
@@ -124,3 +125,65 @@ class Zero3Strategy(ZeroStrategy):
     strategy: Literal["zero3"] = "zero3"
     nvme_path: str | None = None
     """Folder on a local NVMe disk of each node, for `offload_optimizer: nvme`."""
+
+
+# --- Rules: where weights and optimizer states can be ---
+
+
+def placement_rules(parallelism: ParallelismConfig) -> Iterator[Broken]:
+    """Yield what a strategy cannot do with its settings."""
+    strategy = parallelism.strategy
+    if parallelism.offload_params and strategy not in ("zero3", "fsdp"):
+        yield Broken(
+            "parallelism.offload_params",
+            f"only ZeRO-3 and FSDP can keep weights in host memory, not {strategy}",
+            "set parallelism.strategy=zero3, or offload_params=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "ddp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "only ZeRO can keep optimizer states in host memory, not ddp",
+            "set parallelism.strategy=zero2, or offload_optimizer=false",
+            ("parallelism.strategy",),
+        )
+    if parallelism.offload_optimizer and strategy == "fsdp":
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "FSDP keeps optimizer states where the weights are",
+            "set parallelism.offload_params=true, which moves both, or strategy=zero2",
+            ("parallelism.strategy",),
+        )
+    if parallelism.strategy == "fsdp" and parallelism.num_workers == 1:
+        yield Broken(
+            "parallelism.strategy",
+            "fsdp shards over several workers, and there is one",
+            "set parallelism.num_workers=2, or strategy=ddp",
+            ("parallelism.num_workers",),
+        )
+    if parallelism.offload_optimizer == "nvme" and isinstance(parallelism, ZeroStrategy):
+        yield from _nvme(parallelism)
+
+
+def _nvme(parallelism: ZeroStrategy) -> Iterator[Broken]:
+    if not isinstance(parallelism, Zero3Strategy):
+        yield Broken(
+            "parallelism.offload_optimizer",
+            f"only ZeRO-3 can keep optimizer states on an NVMe disk, not {parallelism.strategy}",
+            "set parallelism.strategy=zero3, or offload_optimizer=cpu",
+            ("parallelism.strategy",),
+        )
+    elif parallelism.nvme_path is None:
+        yield Broken(
+            "parallelism.nvme_path",
+            "is needed for offload_optimizer=nvme",
+            "set it to a folder on a local disk that each node has, or offload_optimizer=cpu",
+            ("parallelism.offload_optimizer",),
+        )
+    elif parallelism.use_gpu is False:
+        yield Broken(
+            "parallelism.offload_optimizer",
+            "an NVMe disk takes over from host memory, which workers without a GPU compute in",
+            "set offload_optimizer=cpu",
+            ("parallelism.use_gpu",),
+        )

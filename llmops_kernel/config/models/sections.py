@@ -57,10 +57,14 @@ class ModelConfig(Section):
     shorthand = "id"
     renamed: ClassVar[Mapping[str, str]] = {"attn_implementation": "attention"}
 
-    id: str
+    id: str = ""
     """A name of the built-in catalogue (`SmolLM2-135M-Instruct`, `tiny-llama`, `tiny-qwen2`), a local folder, or a Hugging Face hub id."""
     revision: str | None = None
     """Hub branch, tag or commit; only for hub ids."""
+    run: str | None = None
+    """Begin with the result of this run instead, by its id or `last`: an adapter is trained further by `lora`, and merged first by `full`. The submission sets `id` to its folder."""
+    step: int | None = Field(default=None, ge=1)
+    """Begin with the checkpoint of `run` at this step instead of its result."""
     dtype: Dtype = "auto"
     """Number format that the model computes in; trained weights and optimizer states are kept in float32 with each. `auto` is `bfloat16` on GPUs that have it (compute capability 8.0 and later), else `float32`; the run says which at its start."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"
@@ -152,10 +156,16 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
+    type: Literal["adamw", "adamw_8bit", "adafactor", "muon"] = "adamw"
+    """`adamw` keeps two float32 numbers for each trained weight, `adamw_8bit` (bitsandbytes) two of 8 bits, `adafactor` two for each row and column, `muon` one for each weight of a matrix, and `adamw`'s for the rest."""
     learning_rate: float = Field(default=2e-4, gt=0)
     """Peak learning rate."""
-    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
+    lr_scheduler_type: Literal[
+        "linear", "cosine", "constant", "constant_with_warmup", "warmup_stable_decay"
+    ] = "cosine"
     """Learning rate schedule after the warm-up, as Transformers names it."""
+    decay_share: float = Field(default=0.2, gt=0, le=1)
+    """Share of all steps, at the end, in which `warmup_stable_decay` lowers the learning rate to 0."""
     warmup_steps: int = Field(default=0, ge=0)
     """Number of steps in which the learning rate rises from zero. Limited to `max_steps` - 1."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -179,6 +189,10 @@ class TrainingSection(Section):
     """Stop after this many optimizer steps."""
     max_failures: int = Field(default=1, ge=0)
     """How many times Ray Train restarts the workers from the last checkpoint after a worker has died."""
+    freeze: tuple[str, ...] = ()
+    """Weights that are not trained, by their names in the model: `[embed_tokens, "layers.0.*"]`; `*` stands for any letters, and a part of a name is enough."""
+    train_only: tuple[str, ...] = ()
+    """The only weights that are trained, by their names as in `freeze`."""
     on_nan: Literal["stop", "skip", "continue"] = "stop"
     """When the loss or the gradient is NaN or infinite: `stop` ends the run FAILED without exporting the model; `skip` does not apply that optimizer step (ZeRO skips such steps in any case) and gives up after 10 in a row; `continue` trains on. A run whose last step or last evaluation is not finite is FAILED in each case."""
 

@@ -12,8 +12,7 @@ from llmops_kernel.config.models.objectives import ObjectiveConfig, SftObjective
 from llmops_kernel.config.models.parallelism import (
     DdpStrategy,
     ParallelismConfig,
-    Zero3Strategy,
-    ZeroStrategy,
+    placement_rules,
 )
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig
 from llmops_kernel.config.models.sections import (
@@ -133,6 +132,56 @@ def _warmup(config: TrainingConfig) -> Iterator[Broken]:
             f" {config.warmup_steps} are used",
             f"set optimizer.warmup_steps={(steps or 0) // 10}",
             ("training.max_steps",),
+        )
+
+
+def _start(config: TrainingConfig) -> Iterator[Broken]:
+    model = config.model
+    if not model.id and model.run is None:
+        yield Broken(
+            "model.id", "is missing", "name a model, or the run to begin with: model.run=last"
+        )
+    if model.step is not None and model.run is None:
+        yield Broken(
+            "model.step",
+            "is of a run, and model.run names none",
+            "set model.run, or remove model.step",
+            ("model.run",),
+        )
+    training = config.training
+    if training.freeze and training.train_only:
+        yield Broken(
+            "training.train_only",
+            "names what is trained, and training.freeze what is not",
+            "set one of the two",
+            ("training.freeze",),
+        )
+
+
+def _optimizer(config: TrainingConfig) -> Iterator[Broken]:
+    kind, parallelism = config.optimizer.type, config.parallelism
+    if kind == "adamw":
+        return
+    if kind == "muon" and parallelism.sharded:
+        yield Broken(
+            "optimizer.type",
+            f"muon needs whole matrices, and {parallelism.strategy} shards what is updated",
+            "set parallelism.strategy=ddp, or optimizer.type=adamw",
+            ("parallelism.strategy",),
+        )
+    elif parallelism.offload_optimizer:
+        yield Broken(
+            "optimizer.type",
+            f"DeepSpeed's optimizer for host memory is AdamW, not {kind}",
+            "set optimizer.type=adamw, or parallelism.offload_optimizer=false",
+            ("parallelism.offload_optimizer",),
+        )
+    if config.training_arguments.get("optim"):
+        yield Broken(
+            "training_arguments.optim",
+            f"names an optimizer, and so does optimizer.type={kind}",
+            "remove one of the two",
+            ("optimizer.type",),
         )
 
 
@@ -319,69 +368,6 @@ def _argument_like(name: str) -> str:
     return f"did you mean {match}?" if match else "see Transformers' TrainingArguments"
 
 
-def _offload(config: TrainingConfig) -> Iterator[Broken]:
-    parallelism = config.parallelism
-    strategy = parallelism.strategy
-    if parallelism.offload_params and strategy not in ("zero3", "fsdp"):
-        yield Broken(
-            "parallelism.offload_params",
-            f"only ZeRO-3 and FSDP can keep weights in host memory, not {strategy}",
-            "set parallelism.strategy=zero3, or offload_params=false",
-            ("parallelism.strategy",),
-        )
-    if parallelism.offload_optimizer and strategy == "ddp":
-        yield Broken(
-            "parallelism.offload_optimizer",
-            "only ZeRO can keep optimizer states in host memory, not ddp",
-            "set parallelism.strategy=zero2, or offload_optimizer=false",
-            ("parallelism.strategy",),
-        )
-    if parallelism.offload_optimizer and strategy == "fsdp":
-        yield Broken(
-            "parallelism.offload_optimizer",
-            "FSDP keeps optimizer states where the weights are",
-            "set parallelism.offload_params=true, which moves both, or strategy=zero2",
-            ("parallelism.strategy",),
-        )
-    if parallelism.offload_optimizer == "nvme" and isinstance(parallelism, ZeroStrategy):
-        yield from _nvme(parallelism)
-
-
-def _nvme(parallelism: ZeroStrategy) -> Iterator[Broken]:
-    if not isinstance(parallelism, Zero3Strategy):
-        yield Broken(
-            "parallelism.offload_optimizer",
-            f"only ZeRO-3 can keep optimizer states on an NVMe disk, not {parallelism.strategy}",
-            "set parallelism.strategy=zero3, or offload_optimizer=cpu",
-            ("parallelism.strategy",),
-        )
-    elif parallelism.nvme_path is None:
-        yield Broken(
-            "parallelism.nvme_path",
-            "is needed for offload_optimizer=nvme",
-            "set it to a folder on a local disk that each node has, or offload_optimizer=cpu",
-            ("parallelism.offload_optimizer",),
-        )
-    elif parallelism.use_gpu is False:
-        yield Broken(
-            "parallelism.offload_optimizer",
-            "an NVMe disk takes over from host memory, which workers without a GPU compute in",
-            "set offload_optimizer=cpu",
-            ("parallelism.use_gpu",),
-        )
-
-
-def _workers(config: TrainingConfig) -> Iterator[Broken]:
-    parallelism = config.parallelism
-    if parallelism.strategy == "fsdp" and parallelism.num_workers == 1:
-        yield Broken(
-            "parallelism.strategy",
-            "fsdp shards over several workers, and there is one",
-            "set parallelism.num_workers=2, or strategy=ddp",
-            ("parallelism.num_workers",),
-        )
-
-
 def _quantised(config: TrainingConfig) -> Iterator[Broken]:
     """4-bit weights are packed bytes with scales beside them: a shard of them means nothing."""
     if config.method.type != "qlora":
@@ -456,9 +442,10 @@ def _performance(config: TrainingConfig) -> Iterator[Broken]:
 
 
 _RULES: tuple[Callable[[TrainingConfig], Iterator[Broken]], ...] = (
+    _start,
+    _optimizer,
     _batch_sizes,
-    _offload,
-    _workers,
+    lambda config: placement_rules(config.parallelism),
     _quantised,
     _merging,
     _columns,

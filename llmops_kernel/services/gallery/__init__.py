@@ -51,6 +51,35 @@ def text(row: Row) -> str:
     return f"{_dish(row)} It is {_kind(tags)}, {_diet(tags)}."
 
 
+def preference(row: Row) -> str:
+    """Return a question with a right answer and one that was made worse on purpose."""
+    tags = row["tags"]
+    cuisines = ("thai", "french", "mexican")
+    wrong = {
+        "cuisine": next(name for name in cuisines if name != tags["cuisine"]),
+        "course": "soup" if tags["course"] == "dessert" else "dessert",
+        "diet": [] if tags["diet"] else ["vegan"],
+        "allergens": ["nuts"] if "nuts" not in tags["allergens"] else [],
+    }
+    chosen, rejected = (
+        f"It is {_kind(each)}, {_diet(each)}. It contains"
+        f" {_listed(each['allergens']) or 'none of the common allergens'}."
+        for each in (tags, wrong)
+    )
+    question = f"{_dish(row)} What kind of dish is it, and which allergens does it contain?"
+    return _line({"prompt": question, "chosen": chosen, "rejected": rejected})
+
+
+def labelled(row: Row) -> str:
+    """Return a dish with its course, as a JSON line."""
+    return _line({"text": _dish(row), "label": row["tags"]["course"]})
+
+
+def searched(row: Row) -> str:
+    """Return what a guest describes, and the dish on the menu that it is, as a JSON line."""
+    return _line({"query": row["description"], "positive": f"{row['name']}, {_kind(row['tags'])}"})
+
+
 def made(shape: Callable[[Row], str], source: Path) -> str:
     """Return the text of a data file: each row of `source` in another shape, one a line."""
     lines = source.read_text(encoding="utf-8").splitlines()
@@ -90,6 +119,7 @@ def _pair(stem: str, ending: str, shape: Shape) -> dict[str, tuple[Shape, str]]:
 
 _CHATS = _pair("chat", "jsonl", chat)
 _TEXTS = _pair("menu", "txt", text)
+_PREFERENCES = _pair("preference", "jsonl", preference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +150,24 @@ EXAMPLES: Final[Mapping[str, Example]] = {
         config="continued-pretraining.train.yaml",
         title="Plain text, all weights, packed sequences",
         data=_TEXTS,
+    ),
+    "dpo": Example(
+        config="dpo.train.yaml", title="Preferences between two answers, DPO", data=_PREFERENCES
+    ),
+    "reward": Example(
+        config="reward.train.yaml",
+        title="A reward model from preferences",
+        data=_PREFERENCES,
+    ),
+    "classify": Example(
+        config="classify.train.yaml",
+        title="Labels of texts",
+        data=_pair("course", "jsonl", labelled),
+    ),
+    "two-tower": Example(
+        config="two-tower.train.yaml",
+        title="Vectors of queries and of what they look for, InfoNCE",
+        data=_pair("dish", "jsonl", searched),
     ),
     "zero3-offload": Example(
         config="zero3-offload.train.yaml",

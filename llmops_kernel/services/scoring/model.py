@@ -6,8 +6,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from llmops_kernel.config.models.objectives import recorded
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.errors import RunStateError
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ConfigError, RunStateError
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import OutputEvent
 from llmops_kernel.store.outputs import check_reported
@@ -44,14 +46,23 @@ def run_with_model(ref: str, store: RunStore) -> str:
         return store.resolve(ref)
 
 
-def trained_model(ref: str, store: RunStore) -> TrainedModel:
+def trained_model(ref: str, store: RunStore, *, output_of: str = "text") -> TrainedModel:
     """Return the model of a run; `last` is the newest run that has written one.
 
-    Raises RunNotFoundError, and RunStateError for a run without such an output, or with one at a
-    URL that only its journal names.
+    `output_of`: what the model is to return, see `ObjectiveConfig.output`. Raises RunNotFoundError,
+    and RunStateError for a run without such an output, or with one at a URL that only its journal
+    names.
     """
     run_id = _newest(store) if ref == _LAST else store.resolve(ref)
     record, output = store.record(run_id), _output(store, run_id)
+    if (objective := recorded(record.config)).output != output_of:
+        what = "writes no text" if output_of == "text" else "is not one to begin with here"
+        raise RunStateError(
+            f"The model of run {run_id} {what}: its objective is {objective.type}, which"
+            f" {objective.summary}.",
+            remedy="use its result with the library that it is written for (`llmops show` names the"
+            " folder), or name a run of another objective",
+        )
     if output is None:
         raise RunStateError(
             f"Run {run_id} has written no model.",
@@ -91,6 +102,54 @@ def with_model(config: ScoreConfig, store: RunStore) -> ScoreConfig:
         }
     )
     return config.model_copy(update={"model": model})
+
+
+def with_start(config: TrainingConfig, store: RunStore) -> TrainingConfig:
+    """Return the config with the folder of `model.run`, or of its checkpoint, as `model.id`.
+
+    Raises RunNotFoundError, RunStateError, ConfigError.
+    """
+    model = config.model
+    if model.run is None:
+        return config
+    run_id = _newest(store) if model.run == _LAST else store.resolve(model.run)
+    if model.step is None:
+        output = recorded(store.record(run_id).config).output
+        # A model that writes text may begin one of another objective, but not the other way round.
+        trained = trained_model(
+            run_id, store, output_of=output if output == config.objective.output else "text"
+        )
+        folder = trained.adapter or trained.model
+    else:
+        folder = _checkpoint(store, run_id, model.step)
+    if "://" in folder:
+        raise RunStateError(
+            f"The result of run {run_id} is at {folder}, and a training begins with a folder.",
+            remedy="copy it to a folder that the workers see, and name that in model.id",
+        )
+    if model.id not in ("", folder):
+        raise ConfigError(
+            f"model.id is {model.id}, and model.run begins with {folder}.",
+            remedy='remove one of the two; model.id="" leaves the run',
+        )
+    started = model.model_copy(update={"id": folder, "run": run_id, "revision": None})
+    return config.model_copy(update={"model": started})
+
+
+def _checkpoint(store: RunStore, run_id: str, step: int) -> str:
+    """Return the folder of a run's checkpoint that has a model. Raises RunStateError."""
+    folders = {
+        event.step: event.path
+        for event in view_of(store, run_id).checkpoints
+        if any(Path(event.path).glob("*.safetensors"))
+    }
+    if step not in folders:
+        steps = ", ".join(map(str, folders)) or "none"
+        raise RunStateError(
+            f"Run {run_id} has no checkpoint with a model at step {step}.",
+            remedy=f"its checkpoints: {steps}; checkpoint.keep decides how many stay",
+        )
+    return folders[step]
 
 
 def _newest(store: RunStore) -> str:

@@ -373,16 +373,18 @@ def model_card(
 
     `base`: name of the base model on any machine.
     """
+    objective = config.objective
+    library = "peft" if config.method.saves == "adapter" else "transformers"
     front = {
         "base_model": base,
-        "library_name": "peft" if config.method.saves == "adapter" else "transformers",
-        "tags": ["llmops-kernel", config.method.type],
+        "library_name": "sentence-transformers" if objective.output == "embedding" else library,
+        "tags": ["llmops-kernel", config.method.type, objective.type],
     }
     rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in figures.items())
     optimizer, training = config.optimizer, config.training
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {config.name}\n\n"
-        f"{base}, trained with {config.method.type} on {_trained_on(config)}"
+        f"{base}, trained with {config.method.type} on {_trained_on(config)}{_learned(config)}"
         f" (run `{run_id}`).\n\n"
         f"Learning rate {optimizer.learning_rate:g} ({optimizer.lr_scheduler_type}), global batch"
         f" size {training.global_batch_size}, {config.parallelism.strategy} on"
@@ -390,6 +392,11 @@ def model_card(
         " The whole config is in `config.train.yaml`."
         f"\n\n| figure | measured |\n|---|---|\n{rows}\n"
     )
+
+
+def _learned(config: TrainingConfig) -> str:
+    objective = config.objective
+    return f", objective {objective.type}, which {objective.summary}" if objective.rows else ""
 
 
 def _trained_on(config: TrainingConfig) -> str:

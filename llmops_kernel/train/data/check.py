@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.objective_rows import label_names
+from llmops_kernel.config.problems import did_you_mean, listed
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models import catalogue
 from llmops_kernel.models.source import tokenizer_of
@@ -127,6 +131,8 @@ def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]
     )
     reports: list[CheckedSource] = []
     trained: list[Formatted] = []
+    held_out: list[Formatted] = []
+    is_whole = True
     for item in _named(check.config.data):
         if check.is_skipped(item.path) or _is_hub_id(check, item.source):
             continue
@@ -137,14 +143,77 @@ def _sources(check: _Check, hooks: Hooks, tokenizer: Any) -> list[CheckedSource]
         if tokenizer is not None:
             rows = source.report(check.config.data.max_length)
         both = leaks(trained, source.rows) if item.is_eval and trained else None
-        trained += [] if item.is_eval else source.rows
+        (held_out if item.is_eval else trained).extend(source.rows)
+        is_whole = is_whole and not source.read.where
         reports.append(CheckedSource(path=item.path, rows=rows, leaks=both))
     if tokenizer is not None and any("messages" in part for item in trained for part in item.parts):
         check.findings += [
             Finding(path="model.id", level="warning", message=item.message, remedy=item.remedy)
             for item in template_warnings(tokenizer)
         ]
+    check.findings += _of_targets(check.config, trained, held_out, is_whole=is_whole)
     return reports
+
+
+def _of_targets(
+    config: TrainingConfig,
+    trained: list[Formatted],
+    held_out: list[Formatted],
+    *,
+    is_whole: bool,
+) -> Iterator[Finding]:
+    """Yield what is to be said of labels and scores. `is_whole`: all rows were read."""
+    settings: Any = config.objective
+    if settings.type == "embed":
+        yield from _of_scores(settings.loss_type, [*trained, *held_out])
+    if settings.type != "classify" or not trained:
+        return
+    counts = Counter(name for row in trained for name in label_names(row.row.get("target")))
+    known = set(settings.labels or counts)
+    for path, rows in (("data.train", trained), ("data.eval", held_out)):
+        unknown = {name for row in rows for name in label_names(row.row["target"])} - known
+        if unknown and (settings.labels or is_whole):
+            where = "objective.labels" if settings.labels else "the training rows"
+            yield _problem(
+                path,
+                f"the label {sorted(unknown)[0]!r} is not among those of {where}",
+                did_you_mean(sorted(unknown)[0], known) or f"known: {listed(sorted(known))}",
+            )
+    if len(known) == 1:
+        yield _problem(
+            "data.train",
+            f"all rows have the label {next(iter(known))!r}",
+            "a classifier needs at least two labels",
+        )
+    once = sorted(name for name, count in counts.items() if count == 1)
+    if is_whole and once and len(known) > 1:
+        yield Finding(
+            path="data.train",
+            level="warning",
+            message=f"{counted(len(once), 'label')} on one training row only: {listed(once)}",
+            remedy="give more rows of each label, or leave it out",
+        )
+
+
+def _of_scores(loss_type: str, rows: list[Formatted]) -> Iterator[Finding]:
+    """Yield what is to be said of rows with and without a score of two texts."""
+    num_scored = sum("target" in row.row for row in rows)
+    if num_scored and loss_type != "cosine":
+        yield _problem(
+            "objective.loss_type",
+            f"rows have a score, and {loss_type} learns from pairs without one",
+            "set objective.loss_type=cosine",
+        )
+    elif loss_type == "cosine" and num_scored < len(rows):
+        yield _problem(
+            "objective.loss_type",
+            "cosine learns a score, and rows have none",
+            "give text1, text2 and score, or set objective.loss_type=infonce",
+        )
+
+
+def _problem(path: str, message: str, remedy: str) -> Finding:
+    return Finding(path=path, level="problem", message=message, remedy=remedy)
 
 
 def _named(data: DataConfig) -> Iterator[_NamedSource]:

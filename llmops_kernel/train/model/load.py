@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from pickle import UnpicklingError
@@ -22,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.problems import did_you_mean
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models.source import pickle_refused
 from llmops_kernel.train.hooks import Hooks, call
@@ -78,7 +80,37 @@ def prepare(model: Any, config: TrainingConfig, adapter: Path | None = None) -> 
         adapter = None
     module, _, function = config.method.apply.partition(":")
     options = {} if adapter is None else {"adapter": adapter}
-    return getattr(import_module(module), function)(model, config, **options)
+    prepared = getattr(import_module(module), function)(model, config, **options)
+    choose_trained(prepared, config)
+    return prepared
+
+
+def choose_trained(model: Any, config: TrainingConfig) -> None:
+    """Freeze what `training.freeze` names, or all but `train_only`'s. Raises ModelError."""
+    training = config.training
+    patterns = training.freeze or training.train_only
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    named: set[str] = set()
+    for pattern in patterns:
+        matches = {name for name in trained if fnmatchcase(name, f"*{pattern}*")}
+        if not matches:
+            field = "freeze" if training.freeze else "train_only"
+            example = next(iter(trained), "none")
+            raise ModelError(
+                f"training.{field} names {pattern!r}, which is no weight that {config.method.type}"
+                f" trains.",
+                remedy=did_you_mean(pattern, {part for name in trained for part in name.split(".")})
+                or f"such weights are named as {example}",
+            )
+        named |= matches
+    frozen = named if training.freeze else trained.keys() - named if patterns else set()
+    if frozen and len(frozen) == len(trained):
+        raise ModelError(
+            "training.freeze names all weights, so nothing would be trained.",
+            remedy="name fewer of them",
+        )
+    for name in frozen:
+        trained[name].requires_grad_(requires_grad=False)
 
 
 def _loading(config: TrainingConfig) -> dict[str, Any]:

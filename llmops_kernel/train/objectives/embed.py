@@ -39,8 +39,8 @@ def vectors(model: Any, batch: dict[str, Any], pooling: str) -> torch.Tensor:
     else:
         weights = mask.unsqueeze(-1).to(states.dtype)
         pooled = (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
-    found: torch.Tensor = pooled.float()
-    return found
+    pooled_vectors: torch.Tensor = pooled.float()
+    return pooled_vectors
 
 
 class Embed(Objective):
@@ -77,11 +77,11 @@ class Embed(Objective):
 
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         settings = self.settings
-        found = vectors(model, batch, settings.pooling)
+        whole = vectors(model, batch, settings.pooling)
         sizes, is_row = batch[GROUPS].unbind(-1)
         queries = (sizes.cumsum(0) - sizes).long()
-        widths = [*(size for size in settings.dimensions if size < found.shape[-1]), None]
-        cut = [F.normalize(found[:, :width], dim=-1) for width in widths]
+        widths = [*(size for size in settings.dimensions if size < whole.shape[-1]), None]
+        cut = [F.normalize(whole[:, :width], dim=-1) for width in widths]
         positives = (cut[-1][queries] * cut[-1][queries + 1]).sum(-1)
         self.add(is_row, positives)
         if settings.loss_type == "infonce":
@@ -105,31 +105,31 @@ class Embed(Objective):
 
     def _infonce(
         self,
-        found: torch.Tensor,
+        encoded: torch.Tensor,
         batch: dict[str, Any],
         queries: torch.Tensor,
         is_text: torch.Tensor,
     ) -> torch.Tensor:
         """Return for each row the cross entropy of its positive among all candidates."""
-        own, numbers = found[queries + 1], batch[_NUMBERS]
-        candidates, known = found[is_text], numbers[is_text]
+        own, numbers = encoded[queries + 1], batch[_NUMBERS]
+        candidates, known = encoded[is_text], numbers[is_text]
         if self.settings.all_workers and is_group() and dist.get_world_size() > 1:
             candidates, known = _of_all_workers(candidates, known)
-        scores = found[queries] @ candidates.T / self.settings.temperature
+        scores = encoded[queries] @ candidates.T / self.settings.temperature
         # The row's positive has a column of its own; equal texts are masked, it among them.
         scores = scores.masked_fill(known == numbers[queries + 1].unsqueeze(-1), -math.inf)
-        positive = (found[queries] * own).sum(-1, keepdim=True) / self.settings.temperature
+        positive = (encoded[queries] * own).sum(-1, keepdim=True) / self.settings.temperature
         losses: torch.Tensor = torch.logsumexp(torch.cat([positive, scores], -1), -1)
         return losses - positive.squeeze(-1)
 
     def _triplet(
-        self, found: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
+        self, encoded: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
     ) -> torch.Tensor:
         """Return for each row the mean over its negatives."""
         rows = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
-        place = torch.arange(len(found), device=found.device) - queries[rows]
-        near = (found[queries] * found[queries + 1]).sum(-1)
-        far = (found * found[queries[rows]]).sum(-1)
+        place = torch.arange(len(encoded), device=encoded.device) - queries[rows]
+        near = (encoded[queries] * encoded[queries + 1]).sum(-1)
+        far = (encoded * encoded[queries[rows]]).sum(-1)
         losses = torch.relu(far - near[rows] + self.settings.margin) * (place > 1)
         sums = losses.new_zeros(len(sizes)).index_add(0, rows, losses)
         return sums / (sizes - 2).clamp(min=1)
@@ -141,14 +141,14 @@ class Embed(Objective):
         metrics = super().evaluate(model, batches, collate, step)
         mine: list[tuple[tuple[int, ...], Any, tuple[int, ...]]] = []
         for rows, batch in step.collated(batches, collate):
-            found = vectors(model, batch, self.settings.pooling).cpu().numpy()
+            encoded = vectors(model, batch, self.settings.pooling).cpu().numpy()
             begin = 0
             for row in rows:
                 first, *others = row.parts
-                pairs = zip(others, found[begin + 1 : begin + len(row.lengths)], strict=True)
+                pairs = zip(others, encoded[begin + 1 : begin + len(row.lengths)], strict=True)
                 query = tuple(first.input_ids)
                 mine += [((), vector, tuple(part.input_ids)) for part, vector in pairs]
-                mine.append((query, found[begin], tuple(others[0].input_ids)))
+                mine.append((query, encoded[begin], tuple(others[0].input_ids)))
                 begin += len(row.lengths)
         every = [item for share in gather(mine) for item in share]
         if self.settings.loss_type == "cosine" or not every:
@@ -199,7 +199,7 @@ def check_dimensions(dimensions: Sequence[int], width: int) -> None:
 
 
 def _of_all_workers(
-    found: torch.Tensor, numbers: torch.Tensor
+    candidates: torch.Tensor, numbers: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the candidates of all workers; gradients flow back to each.
 
@@ -207,9 +207,9 @@ def _of_all_workers(
     """
     from torch.distributed.nn.functional import all_gather
 
-    counts = gather(len(found))
+    counts = gather(len(candidates))
     most = max(counts)
-    padded = F.pad(found, (0, 0, 0, most - len(found)))
+    padded = F.pad(candidates, (0, 0, 0, most - len(candidates)))
     filled = F.pad(numbers, (0, most - len(numbers)))
     others = [torch.zeros_like(filled) for _ in counts]
     dist.all_gather(others, filled)
@@ -258,10 +258,10 @@ def _ranks(hits: Sequence[bool], num_relevant: int) -> dict[str, float]:
     gains = [1 / math.log2(rank + 2) for rank in range(max(_CUTOFFS))]
     first = next((rank for rank, is_hit in enumerate(hits, start=1) if is_hit), 0)
     ideal = sum(gains[: min(num_relevant, len(gains))])
-    found = {f"recall@{k}": sum(hits[:k]) / num_relevant for k in _CUTOFFS}
+    figures = {f"recall@{k}": sum(hits[:k]) / num_relevant for k in _CUTOFFS}
     ndcg = sum(gain for gain, is_hit in zip(gains, hits, strict=False) if is_hit) / ideal
-    return {**found, f"ndcg@{len(gains)}": ndcg, f"mrr@{len(gains)}": 1 / first if first else 0.0}
+    return {**figures, f"ndcg@{len(gains)}": ndcg, f"mrr@{len(gains)}": 1 / first if first else 0.0}
 
 
-def _normalised(found: Any) -> Any:
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+def _normalised(rows: Any) -> Any:
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

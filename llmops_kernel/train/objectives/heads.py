@@ -13,8 +13,10 @@ import torch.nn.functional as F
 
 from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.objective_rows import label_names
 from llmops_kernel.config.problems import did_you_mean, listed
 from llmops_kernel.errors import DataError
+from llmops_kernel.models.merging import HEAD_FILE
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.data.examples import Group
 from llmops_kernel.train.objectives.objective import (
@@ -25,8 +27,6 @@ from llmops_kernel.train.objectives.objective import (
     preferred,
 )
 
-LABELS_FILE = "labels.json"
-
 
 def outputs(model: Any, batch: dict[str, Any]) -> torch.Tensor:
     """Return the head's numbers for each sequence, as (sequences, numbers)."""
@@ -35,7 +35,16 @@ def outputs(model: Any, batch: dict[str, Any]) -> torch.Tensor:
     return logits.float()
 
 
-class Reward(Objective):
+class _Head(Objective):
+    """What all heads share: an adapter's folder has no config of its model, so theirs is beside."""
+
+    def write(self, folder: Path, *, hidden_size: int) -> None:
+        """Write what the model is loaded with: the number of outputs, and their names."""
+        content = json.dumps(self.model_options(), indent=2, ensure_ascii=False)
+        (folder / HEAD_FILE).write_text(content + "\n")
+
+
+class Reward(_Head):
     """One number for an answer: the Bradley-Terry loss, arxiv.org/abs/2009.01325, section 3.4."""
 
     figures = ("reward_margin", "reward_accuracy", "reward_chosen", "reward_rejected")
@@ -54,7 +63,7 @@ class Reward(Objective):
         return (losses * is_row).sum().reshape(1)
 
 
-class Regress(Objective):
+class Regress(_Head):
     """Numbers of a text: the mean squared error."""
 
     size = 1
@@ -99,7 +108,7 @@ class Regress(Objective):
         return metrics | {"eval_rmse": metrics["eval_loss"] ** 0.5} if metrics else metrics
 
 
-class Classify(Objective):
+class Classify(_Head):
     """The label of a text by cross entropy, or any number of labels, each by its own."""
 
     figures = ("accuracy",)
@@ -133,13 +142,13 @@ class Classify(Objective):
 
     def _labels(self, row: Group) -> list[str]:
         """Return the labels of a row. Raises DataError where it has not exactly one."""
-        values = row.target if isinstance(row.target, list) else [row.target]
-        if len(values) != 1 and not self.settings.multi_label:
+        names = label_names(row.target)
+        if len(names) != 1 and not self.settings.multi_label:
             raise DataError(
-                f"Row {row.number} has {counted(len(values), 'label')}.",
+                f"Row {row.number} has {counted(len(names), 'label')}.",
                 remedy="give one, or set objective.multi_label=true",
             )
-        return [label_name(value) for value in values]
+        return names
 
     def target(self, row: Group) -> Any:
         """Return the number of its label, or 0 or 1 for each label."""
@@ -158,11 +167,6 @@ class Classify(Objective):
             "label2id": {name: number for number, name in numbers.items()},
             "problem_type": f"{kind}_classification",
         }
-
-    def write(self, folder: Path, *, hidden_size: int) -> None:
-        """Write the names of the labels: an adapter's folder has no config of its model."""
-        content = {"labels": self.names, "multi_label": self.settings.multi_label}
-        (folder / LABELS_FILE).write_text(json.dumps(content, ensure_ascii=False) + "\n")
 
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         logits, targets, is_row = outputs(model, batch), batch[TARGETS], batch[GROUPS][:, 1]
@@ -212,9 +216,3 @@ def f1_scores(answers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> lis
             count["both"] += bool(is_answered and is_there)
             count["any"] += int(is_answered) + int(is_there)
     return [2 * count["both"] / count["any"] if count["any"] else 0.0 for count in counts]
-
-
-def label_name(value: Any) -> str:
-    """Return a label as a text: 1.0 and 1 are the same one, as tables have numbers."""
-    is_whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if is_whole else str(value)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
+from llmops_kernel.config.models.objectives import ObjectiveConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.collectives import is_group
 from llmops_kernel.train.data.collate import COUNTS, Collator
@@ -24,7 +25,8 @@ TARGETS = "llmops_targets"
 
 def objective_of(config: TrainingConfig, pad_token_id: int) -> Objective | None:
     """Return the worker's side of the config's objective; None for the model's own loss."""
-    name = config.objective.worker_side
+    chosen: ObjectiveConfig = config.objective
+    name = chosen.worker_side
     return resolve_name(name)(config, pad_token_id) if name else None
 
 

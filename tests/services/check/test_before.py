@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -74,3 +75,50 @@ def test_a_hook_that_needs_a_worker_is_told_not_refused(run: Counted, tmp_path: 
     said: list[str] = []
     check_before(config(hooks="hooks.py"), tmp_path, progress=said.append, run=run)
     assert [line for line in said if line.startswith("Warning: ") and "RANK" in line]
+
+
+LABELLED = [{"text": f"row {number}", "label": "ab"[number % 2]} for number in range(6)]
+FOUND = {
+    "one side is missing": (
+        "dpo",
+        [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "chosen": "b"}],
+        "Row 2|row 2",
+    ),
+    "both sides are equal": (
+        "reward",
+        [{"prompt": "a", "chosen": "b", "rejected": "b"}],
+        "are equal",
+    ),
+    "only one label": ("classify", LABELLED[::2], "all rows have the label 'a'"),
+    "a score": ("embed", [{"text1": "a", "text2": "b", "score": 1}], "set objective.loss_type"),
+    "no positive": ("embed", [{"query": "a"}], "positive"),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_rows_that_an_objective_cannot_learn_from_are_refused(
+    run: Counted, tmp_path: Path, case: str
+) -> None:
+    objective, rows, words = FOUND[case]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {"model": "tiny-llama", "data": {"train": "rows.jsonl"}, "objective": objective}
+    with pytest.raises(ConfigError, match=words):
+        check_before(training_config_from_dict(values), tmp_path, run=run)
+
+
+def test_labels_that_are_rare_or_unknown_are_named(run: Counted, tmp_path: Path) -> None:
+    rows = [*LABELLED, {"text": "once", "label": "c"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "eval.jsonl").write_text('{"text": "new", "label": "d"}\n')
+    values = {"model": "tiny-llama", "data": {"train": "rows.jsonl"}, "objective": "classify"}
+    told: list[str] = []
+    check_before(
+        training_config_from_dict(values),
+        tmp_path,
+        run=run,
+        progress=lambda text: told.append(text),
+    )
+    assert any("1 label on one training row only: c" in text for text in told)
+    values["data"] = {"train": "rows.jsonl", "eval": "eval.jsonl"}
+    with pytest.raises(ConfigError, match="'d' is not among those of the training rows"):
+        check_before(training_config_from_dict(values), tmp_path, run=run)

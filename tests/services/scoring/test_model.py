@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.config.models.score import ScoreConfig
-from llmops_kernel.errors import RunNotFoundError, RunStateError
-from llmops_kernel.services.scoring.model import run_with_model, trained_model, with_model
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ConfigError, RunNotFoundError, RunStateError
+from llmops_kernel.metrics.events import CheckpointEvent
+from llmops_kernel.services.scoring.model import (
+    run_with_model,
+    trained_model,
+    with_model,
+    with_start,
+)
 from llmops_kernel.store.store import RunStore
 from tests.score.chat.trained import add_trained_run
+from tests.server.runs import make_run, worker
 
 
 def test_last_is_the_newest_run_with_a_model(store: RunStore, tmp_path: Path) -> None:
@@ -70,3 +78,45 @@ def test_a_base_that_nobody_knows_is_asked_for(store: RunStore, tmp_path: Path) 
     )
     with pytest.raises(RunStateError, match="base model of run"):
         with_model(config, store)
+
+
+def begun(store: RunStore, objective: str = "sft", **model: object) -> TrainingConfig:
+    values = {"model": model, "data": "rows.jsonl", "objective": objective}
+    return with_start(TrainingConfig.model_validate(values), store)
+
+
+def test_a_training_begins_with_the_result_of_a_run(store: RunStore, tmp_path: Path) -> None:
+    run_id = add_trained_run(store, tmp_path / "out")
+    for objective in ("sft", "dpo", "classify"):
+        model = begun(store, objective, run="last").model
+        assert (model.id, model.run) == (str(tmp_path / "out"), run_id)
+    again = begun(store, run=run_id, id=str(tmp_path / "out"))  # As its record has it.
+    assert again.model.id == str(tmp_path / "out")
+    assert begun(store, id="tiny-llama").model.run is None
+
+
+def test_it_begins_with_a_checkpoint_that_has_a_model(store: RunStore, tmp_path: Path) -> None:
+    make_run(store, "first-1", steps=4)
+    folder = tmp_path / "checkpoint-2"
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    writer = worker(store, "first-1", attempt=2)
+    for step, path in ((2, folder), (4, tmp_path / "checkpoint-4")):
+        writer.emit(CheckpointEvent(step=step, path=str(path)))
+    writer.close()
+    assert begun(store, run="first-1", step=2).model.id == str(folder)
+    with pytest.raises(RunStateError, match="no checkpoint with a model at step 4") as raised:
+        begun(store, run="first-1", step=4)
+    assert raised.value.remedy.startswith("its checkpoints: 2")
+
+
+def test_a_start_that_cannot_be_meant_is_refused(store: RunStore, tmp_path: Path) -> None:
+    add_trained_run(store, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"model\.id is other"):
+        begun(store, run="last", id="other")
+    make_run(store, "labels-1", steps=1, config={"objective": {"type": "classify"}})
+    with pytest.raises(RunStateError, match="its objective is classify"):
+        begun(store, "dpo", run="labels-1")
+    with pytest.raises(RunStateError, match="writes no text"):
+        trained_model("labels-1", store)
+    assert begun(store, "classify", run="labels-1").model.run == "labels-1"

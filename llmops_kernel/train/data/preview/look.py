@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.objective_rows import PART_NAMES
 from llmops_kernel.config.row_formats import Use, recognised
 from llmops_kernel.errors import DataError, HookError
 from llmops_kernel.store.preview_job import Kind, Piece, ShownRow
@@ -59,7 +60,7 @@ class Formatted:
         """Return what each part is; empty for a row that is only one text or chat."""
         if "parts" not in self.row:
             return []
-        target, named = self.row.get("target"), _PARTS.get(self.format, ())
+        target, named = self.row.get("target"), PART_NAMES.get(self.format, ())
         rest = len(self.parts) - len(named)
         names = [*named[: len(self.parts)], *(named[-1:] or ("",)) * rest]
         return names if target is None else [f"{name} ({target})".strip() for name in names]
@@ -292,15 +293,6 @@ def shown_row(
         num_sequences=1 if names else len(sequences),
         pieces=pieces,
     )
-
-
-_PARTS = {
-    "preference": ("chosen", "rejected"),
-    "rated": ("answer",),
-    "labelled": ("label",),
-    "pairs": ("query", "positive", "negative"),
-    "scored_pairs": ("text1", "text2"),
-}
 
 
 def _with_names(
