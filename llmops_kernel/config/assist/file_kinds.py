@@ -33,16 +33,27 @@ from llmops_kernel.config.reading.templates import FOLDER, NOT_TEMPLATES
 
 def training_effect(config: TrainingConfig) -> list[str]:
     """Describe what is trained on what, the batch size, and for how long."""
-    model, training = config.model, config.training
+    model, training, objective = config.model, config.training, config.objective
     restarts = f"; {counted(training.max_failures, 'restart')} after a lost worker"
     precision = "" if model.dtype == "auto" else f" in {model.dtype}"
     return [
-        f"Trains {model.id}{precision} on {config.data.train_words}: {config.method.describe()}.",
+        f"Trains {start_words(config)}{precision} on {config.data.train_words}:"
+        f" {config.method.describe()}.",
+        *([f"Objective {objective.type}: {objective.summary}."] if objective.rows else []),
         f"Global batch size {batch_words(config)}.",
         f"{_length(config)}, {config.parallelism.strategy}, learning rate "
         f"{compact(config.optimizer.learning_rate)} ({config.optimizer.lr_scheduler_type})"
         f"{restarts if training.max_failures else ''}.",
     ]
+
+
+def start_words(config: TrainingConfig) -> str:
+    """Return the model's name, or `the result of run RUN`."""
+    model = config.model
+    if model.run is None:
+        return model.id
+    what = "the result" if model.step is None else f"step {model.step:,}"
+    return f"{what} of {'the last run' if model.run == 'last' else f'run {model.run}'}"
 
 
 def batch_words(config: TrainingConfig) -> str:
@@ -56,8 +67,9 @@ def batch_words(config: TrainingConfig) -> str:
 def training_facts(config: TrainingConfig) -> dict[str, str]:
     """Return what `llmops check` prints of a training config, by label."""
     return {
-        "model": config.model.id,
+        "model": start_words(config),
         "data": config.data.train_words,
+        **({"objective": config.objective.type} if config.objective.rows else {}),
         "method": f"{config.method.type}, {config.parallelism.strategy}",
         "global batch size": batch_words(config),
         "performance": f"{config.performance.describe()}, attention {config.model.attention}",

@@ -20,6 +20,7 @@ from llmops_kernel.errors import DataError
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset
+from llmops_kernel.train.data.examples import Group
 from llmops_kernel.train.data.mixture import MixedRows
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def identity(data: Dataset, *, is_formatted: bool = False) -> dict[str, Any]:
     for row in rows:
         tokens += len(row.input_ids)
         digest.update(np.asarray([row.input_ids, row.labels], dtype=np.int32).tobytes())
+        if isinstance(row, Group):
+            digest.update(repr((row.lengths, row.target)).encode())
         digest.update(b"|")
     return {"rows": len(rows), "tokens": tokens, "digest": digest.hexdigest()}
 

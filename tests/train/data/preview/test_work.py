@@ -189,3 +189,41 @@ def test_several_files_are_looked_at_as_the_run_streams_them(
         looked_at(config, workspace)
     with pytest.raises(DataError, match="have no numbers"):
         Preview(job(config, workspace)).row(1)
+
+
+OBJECTIVES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "dpo": (
+        {"prompt": "why?", "chosen": "because", "rejected": "no idea"},
+        ["[chosen] ", "\n[rejected] "],
+        ["because", "no idea"],
+    ),
+    "kto": (
+        {"prompt": "why?", "completion": "because", "label": True},
+        ["[answer (1.0)] "],
+        ["because"],
+    ),
+    "classify": ({"text": "a dish", "label": "hot"}, ["[label (hot)] "], []),
+    "embed": (
+        {"query": "a dish", "positive": "the dish", "negatives": ["one", "two"]},
+        ["[query] ", "\n[positive] ", "\n[negative] ", "\n[negative] "],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_row_shows_its_parts_and_what_carries_loss(
+    objective: str, tmp_path: Path, make_config: Make
+) -> None:
+    row, names, answers = OBJECTIVES[objective]
+    other = json.loads(json.dumps(row).replace("dish", "soup").replace("hot", "cold"))
+    write(tmp_path, "train.jsonl", [row, {**other, "prompt": "how?"}])
+    preview = looked_at(make_config(objective=objective), tmp_path)
+    first = preview.rows[0]
+    assert [piece.text for piece in first.pieces if piece.special and not piece.ids] == names
+    assert sum(len(piece.ids) for piece in first.pieces) == first.num_tokens
+    learnt = "".join(piece.text for piece in first.pieces if piece.kind == "loss")
+    assert all(answer in learnt for answer in answers)
+    assert (preview.train.num_duplicates, preview.train.num_masked) == (0, 0)
+    assert preview.epoch.sequences == 2
+    assert (preview.epoch.padding_cpu, preview.format) == (None, "auto")
