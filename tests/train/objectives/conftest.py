@@ -26,6 +26,14 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
         "chosen": f"it is {word(i)}, {word(i * 3 + 1)} and {i}",
         "rejected": f"no {word(i + 2)}" + " at all" * (i % 4),
     },
+    "chats": lambda i: {
+        "messages": [
+            {"role": "user", "content": f"what is {i}?"},
+            {"role": "assistant", "content": f"it is {word(i)}"},
+            {"role": "user", "content": "and then?"},
+            {"role": "assistant", "content": f"{word(i + 1)}" + " again" * (i % 3)},
+        ]
+    },
     "rated": lambda i: {
         "prompt": f"what is {i} with {word(i)}?",
         "completion": f"it is {word(i)}" + f" and {word(i + 1)}" * (i % 3),

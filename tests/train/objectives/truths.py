@@ -30,14 +30,16 @@ class Truth:
         found = tokenise(rows, tokenizer=self.tokenizer, data=as_read.data, hooks=Hooks())
         self.rows: Any = found.examples
         self.objective: Any = objective_of(config, self.tokenizer.pad_token_id)
-        self.objective.prepare(self.rows, [])
+        if self.objective is not None:
+            self.objective.prepare(self.rows, [])
 
     def model(self) -> Any:
         """Return the model as a session of ours loads it, in which the seed decides new weights."""
         set_seed(self.config.seed)
         float32 = self.config.model.model_copy(update={"dtype": "float32"})
         config = self.config.model_copy(update={"model": float32})
-        return load_model(self.source, config, Hooks(), options=self.objective.model_options())
+        options = self.objective.model_options() if self.objective is not None else None
+        return load_model(self.source, config, Hooks(), options=options)
 
     def batches(self) -> Iterator[list[Group]]:
         """Yield the rows of each step."""
