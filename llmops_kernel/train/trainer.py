@@ -230,7 +230,8 @@ class LoopTrainer(Trainer):
     def create_optimizer(self, model: Any = None) -> Any:
         """Make Muon, which Transformers does not have, or what upstream makes."""
         settings = self._optimizer_config
-        if settings.type == "muon" and self.optimizer is None:
+        current: Any = getattr(self, "optimizer", None)
+        if settings.type == "muon" and current is None:
             self.optimizer = MuonWithAdamW(
                 self.model if model is None else model,
                 lr=settings.learning_rate,
@@ -359,11 +360,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _share(self) -> None:
         """Show the groups and states of both: whoever changes a learning rate changes theirs."""
         self.param_groups = [group for part in self._parts for group in part.param_groups]
-        self.state = {  # type: ignore[assignment]
+        self.state = {
             weight: state for part in self._parts for weight, state in part.state.items()
         }
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         """Update the weights by their gradients."""
         for part in self._parts:
             part.step(closure)

@@ -12,6 +12,7 @@ from llmops_kernel.config.assist.template import cluster_template, training_temp
 from llmops_kernel.config.models.cluster import ClusterTemplate
 from llmops_kernel.config.models.fields import compact, spec_of
 from llmops_kernel.config.models.methods import LoraMethod, QloraMethod
+from llmops_kernel.config.models.objectives import OBJECTIVES
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.names import ALIASES, OWNED, OWNED_PREFIXES, TRACKERS, TRAINING_ARGUMENTS
@@ -50,7 +51,8 @@ def test_the_template_names_every_field_and_loads_as_the_defaults(tmp_path):
     written = {leaf for leaf in spec_of(TrainingConfig).leaves if f"{leaf[-1]}: " in text}
     elsewhere = {"deepspeed", "fsdp", "nvme_path", *QloraMethod.model_fields}
     elsewhere -= set(LoraMethod.model_fields)
-    # Fields of other methods and strategies than the chosen ones.
+    elsewhere |= {name for each in OBJECTIVES for name in each.model_fields if name != "type"}
+    # Fields of other methods, strategies and objectives than the chosen ones.
     assert written == {leaf for leaf in spec_of(TrainingConfig).leaves if leaf[-1] not in elsewhere}
     assert config == TrainingConfig(model="SmolLM2-135M-Instruct", data="data/train.jsonl")
     assert flatten(parse_value(text)) == flatten(config)
@@ -129,7 +131,8 @@ def test_what_the_worker_sets_itself_is_refused():
     trees = [ast.parse(file.read_text()) for file in files]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    free = {"ddp_find_unused_parameters", "dataloader_pin_memory"}
+    # `optim`: with optimizer.type=adamw it names any other one; with another type it is refused.
+    free = {"ddp_find_unused_parameters", "dataloader_pin_memory", "optim"}
     ours = {name for name in TRAINING_ARGUMENTS & texts if name not in free}
     assert ours > {"learning_rate", "output_dir", "deepspeed", "fsdp", "save_strategy", "seed"}
     assert [n for n in ours if n not in OWNED and not n.startswith(tuple(OWNED_PREFIXES))] == []

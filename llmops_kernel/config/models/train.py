@@ -16,6 +16,7 @@ from llmops_kernel.config.models.parallelism import (
 )
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig
 from llmops_kernel.config.models.sections import (
+    CATALOGUE,
     CheckpointConfig,
     DataConfig,
     EvaluationConfig,
@@ -139,7 +140,10 @@ def _start(config: TrainingConfig) -> Iterator[Broken]:
     model = config.model
     if not model.id and model.run is None:
         yield Broken(
-            "model.id", "is missing", "name a model, or the run to begin with: model.run=last"
+            "model.id",
+            "is missing",
+            f"give a name of the built-in catalogue ({', '.join(CATALOGUE)}), a folder or a hub id;"
+            " or the run to begin with: model.run=last",
         )
     if model.step is not None and model.run is None:
         yield Broken(

@@ -159,9 +159,9 @@ def _missing(path: Path, field: FieldSpec) -> tuple[str, Any, str]:
     if field.section is None:
         text = field.about.rstrip(".")
         return "is missing", ABSENT, f"give {text[:1].lower()}{text[1:]}"
-    needed = [
-        name for name, inner in field.section.model.model_fields.items() if inner.is_required()
-    ]
+    model = field.section.model
+    needed = [name for name, inner in model.model_fields.items() if inner.is_required()]
+    needed += [] if needed or model.shorthand is None else [model.shorthand]
     hint = f"add `{path[-1]}:` with `{needed[0]}: ...` below it" if needed else ""
     return "this section is missing", ABSENT, hint
 

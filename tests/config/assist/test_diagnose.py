@@ -128,7 +128,7 @@ def test_form_schema_has_no_references_and_names_what_is_required() -> None:
     schema = form_schema(TRAIN)
     assert "$ref" not in str(schema)
     assert schema["required"] == ["model", "data"]
-    assert schema["properties"]["model"]["required"] == ["id"]
+    assert schema["properties"]["data"]["required"] == ["train"]
     env = form_schema(CLUSTER)["properties"]["env"]
     assert env["additionalProperties"] == {"type": "string"}
     assert "lower-case" in schema["properties"]["name"]["patternWords"]
