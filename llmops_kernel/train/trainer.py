@@ -360,9 +360,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _share(self) -> None:
         """Show the groups and states of both: whoever changes a learning rate changes theirs."""
         self.param_groups = [group for part in self._parts for group in part.param_groups]
-        self.state = {
-            weight: state for part in self._parts for weight, state in part.state.items()
-        }
+        self.state = {weight: state for part in self._parts for weight, state in part.state.items()}
 
     def step(self, closure: Any = None) -> None:
         """Update the weights by their gradients."""

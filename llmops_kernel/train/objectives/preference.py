@@ -346,6 +346,9 @@ class KeepReference(TrainerCallback):
         with self._accelerator.autocast():
             step = Evaluating(args.device, progress.add, self._blank)
             self._reference.compute(model, self._shares, self._collate, step)
+        for module in model.modules():
+            if hasattr(module, "reshard"):  # FSDP keeps some whole for a backward pass.
+                module.reshard()
         self._context.emit(PhaseEvent(name="reference", state="end"))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
