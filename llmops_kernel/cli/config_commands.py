@@ -30,7 +30,8 @@ def init(
     example: Annotated[
         str | None,
         typer.Option(
-            help="Write a complete example with its data: `chat`, `alpaca`, "
+            help="Write a complete example with its data: `chat`, `alpaca`, `dpo`, `reward`, "
+            "`classify`, `two-tower`, "
             "`continued-pretraining`, `zero3-offload` or `script`.",
             autocompletion=complete_example,
         ),
