@@ -201,6 +201,8 @@ class TrainingSession:
                 adapter=source.adapter,
                 options=self.objective.model_options() if self.objective else None,
             )
+        if self.objective is not None:
+            self.objective.check_model(self.model)
         set_answer_ends(self.model, self.tokenizer)  # Saved with each checkpoint and the result.
         self.vocabulary = model.count_embeddings(self.model)
 

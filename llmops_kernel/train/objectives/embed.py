@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, DataError
 from llmops_kernel.train.collectives import gather, is_group
 from llmops_kernel.train.data.examples import Group
@@ -53,6 +54,10 @@ class Embed(Objective):
 
     figures = ("similarity_positive",)
 
+    def __init__(self, config: TrainingConfig, pad_token_id: int) -> None:
+        super().__init__(config, pad_token_id)
+        self._evaluated: list[Any] = []
+
     def prepare(self, train: Sequence[Group], held_out: Sequence[Group]) -> None:
         """Check that rows have what the loss compares. Raises DataError."""
         loss = self.settings.loss_type
@@ -70,6 +75,16 @@ class Embed(Objective):
                     remedy="give each row `negatives`, or set objective.loss_type=infonce",
                 )
 
+    def check_model(self, model: Any) -> None:
+        """Raise ConfigError for a length that the model's vectors do not have."""
+        width = model.config.get_text_config().hidden_size
+        if wrong := [size for size in self.settings.dimensions if not 0 < size <= width]:
+            raise ConfigError(
+                f"objective.dimensions has {wrong[0]}, and the model's vectors have {width}"
+                " numbers.",
+                remedy=f"give lengths of 1 to {width}",
+            )
+
     def add_to_batch(self, batch: dict[str, Any], rows: Sequence[Group], collate: Any) -> None:
         """Number the texts: an equal text in another row is no negative."""
         texts = [hash(tuple(part.input_ids)) for row in rows for part in row.parts]
@@ -78,6 +93,8 @@ class Embed(Objective):
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         settings = self.settings
         whole = vectors(model, batch, settings.pooling)
+        if not torch.is_grad_enabled():
+            self._evaluated.append(whole.cpu().numpy())
         sizes, is_row = batch[GROUPS].unbind(-1)
         queries = (sizes.cumsum(0) - sizes).long()
         widths = [*(size for size in settings.dimensions if size < whole.shape[-1]), None]
@@ -138,10 +155,10 @@ class Embed(Objective):
         self, model: Any, batches: Sequence[Sequence[Group]], collate: Any, step: Evaluating
     ) -> dict[str, float]:
         """Return the loss, and how well each query finds its texts among all held-out ones."""
+        self._evaluated = []
         metrics = super().evaluate(model, batches, collate, step)
         mine: list[tuple[tuple[int, ...], Any, tuple[int, ...]]] = []
-        for rows, batch in step.collated(batches, collate):
-            encoded = vectors(model, batch, self.settings.pooling).cpu().numpy()
+        for rows, encoded in zip(batches, self._evaluated, strict=True):
             begin = 0
             for row in rows:
                 first, *others = row.parts
@@ -187,15 +204,6 @@ class Embed(Objective):
             ("sentence_bert_config.json", sentences),
         ):
             (folder / name).write_text(json.dumps(content, indent=2) + "\n")
-
-
-def check_dimensions(dimensions: Sequence[int], width: int) -> None:
-    """Raise ConfigError for a length that the model's vectors do not have."""
-    if wrong := [size for size in dimensions if not 0 < size <= width]:
-        raise ConfigError(
-            f"objective.dimensions has {wrong[0]}, and the model's vectors have {width} numbers.",
-            remedy=f"give lengths of 1 to {width}",
-        )
 
 
 def _of_all_workers(

@@ -60,6 +60,9 @@ class Objective:
         """Return what `from_pretrained` needs besides the class of the model."""
         return {}
 
+    def check_model(self, model: Any) -> None:
+        """Raise ConfigError for what the config asks for and the loaded model does not have."""
+
     def compare_with(self, reference: Any) -> None:
         """Take the model as it was (`reference.Reference`), before the first batch is made."""
         self.reference = reference

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from llmops_kernel.errors import DataError
+from llmops_kernel.errors import ConfigError, DataError
 from tests.train.objectives.conftest import COUNT
 from tests.train.objectives.test_preferences import assert_like
 from tests.train.objectives.truths import Truth, padded, plain
@@ -154,6 +154,14 @@ def test_the_result_is_read_by_sentence_transformers_and_finds_as_much(
         for name in ("recall@1", "recall@10", "ndcg@10", "mrr@10"):
             assert metrics[f"eval_{name}{end}"] == pytest.approx(found[f"cosine_{name}"]), name
     assert len(rows) == COUNT
+
+
+def test_a_length_that_no_vector_has_is_refused(
+    training: Training, folder: Path, tmp_path: Path
+) -> None:
+    config = training({"type": "embed", "dimensions": [8, 4096]}, "queries")
+    with pytest.raises(ConfigError, match="4096"):
+        run(config, tmp_path / "run", folder)
 
 
 BROKEN = {

@@ -90,7 +90,7 @@ def test_a_classifier_is_read_by_transformers(
         {"type": "classify"},
         "labels",
         method="full",
-        data={"eval": "head.jsonl", "max_eval_rows": 40},
+        data={"eval": "labels.jsonl", "max_eval_rows": 40},
     )
     metrics = of(run(config, tmp_path / "run", folder), "eval")[-1].metrics
     output = tmp_path / "run" / "output"
@@ -98,7 +98,7 @@ def test_a_classifier_is_read_by_transformers(
     tokenizer: Any = AutoTokenizer.from_pretrained(output)
     names = list(json.loads((output / "head.json").read_text())["label2id"])
     assert [model.config.id2label[n] for n in range(len(names))] == names == sorted(names)
-    rows = [json.loads(line) for line in (folder / "head.jsonl").read_text().splitlines()[:40]]
+    rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()[:40]]
     answers = []
     for row in rows:
         with torch.no_grad():
