@@ -68,3 +68,24 @@ def test_the_data_of_a_config_is_looked_at_before_it_runs(lab: Lab, lab_page: An
     data.get_by_role("button", name="Refresh").press("Enter")
     data.get_by_role("alert").get_by_text("shop.jsonl, row 2: not valid JSON").wait_for()
     assert data.locator("tr", has_text="rows of").count() == 0
+
+
+def test_both_sides_of_a_pair_are_shown_with_what_is_learnt(lab: Lab, lab_page: Any) -> None:
+    pairs = [
+        {"prompt": f"What is on shelf {n}?", "chosen": f"The best: {n}", "rejected": "<b>No</b>"}
+        for n in range(20)
+    ]
+    write(lab, "pairs.jsonl", pairs)
+    text = "model: tiny-llama\ndata: pairs.jsonl\nobjective: dpo\n"
+    (lab.work / "pairs.train.yaml").write_text(text)
+    tab = LabPage(lab_page, lab)
+    tab.open("/tree/pairs.train.yaml")
+    lab_page.get_by_role("button", name="Data").press("Enter")
+    data = lab_page.locator(TAB)
+    data.locator("tr", has_text="20 rows of pairs.jsonl").wait_for()
+    first = data.locator(".llmops-data-row").first
+    loss = "".join(first.locator("[data-kind=loss]").all_inner_texts())
+    assert loss == "The best: 0<|end|><b>No</b><|end|>"
+    assert first.inner_text().index("[chosen]") < first.inner_text().index("[rejected]")
+    tab.shots("data-tab-pairs", NARROW)
+    assert_accessible(lab_page, TAB)
