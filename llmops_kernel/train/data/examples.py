@@ -212,6 +212,12 @@ def num_counted(example: Example) -> int:
     return max(0, len(example.labels) - 1) - example.labels[1:].count(IGNORED)
 
 
+def num_learnt(example: Example) -> int:
+    """Return how many tokens the loss is about; of a group also the first of each sequence."""
+    is_group = isinstance(example, Group)
+    return len(example.labels) - example.labels.count(IGNORED) if is_group else num_counted(example)
+
+
 def format_row(
     row: Row, number: int | str, data: DataConfig, hooks: Hooks, fields: Fields | None = None
 ) -> Row:

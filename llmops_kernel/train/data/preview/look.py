@@ -8,7 +8,7 @@ import json
 import random
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from llmops_kernel.train.data.examples import (
     divided,
     each_part,
     num_counted,
+    num_learnt,
     prepare_row,
     shape_row,
     tokenise_row,
@@ -140,7 +141,7 @@ class RowReader:
             row.format,
             max(len(whole.input_ids) for whole in each_part(wholes)),
             sum(len(piece.input_ids) for piece in pieces),
-            sum(map(num_counted, pieces)),
+            sum(map(num_learnt, pieces)),
             tuple(len(piece.input_ids) for piece in used),
             is_cut,
             len(wholes) > 1 and "parts" not in row.row,
@@ -274,11 +275,15 @@ def shown_row(
     `sequences`: what the row is trained on. A text is one whole, from whose first token on they are
     without a gap; of a chat there is one for each whole.
     """
+    num_loss = sum(map(num_learnt, sequences))
+    wholes, sequences = each_part(wholes), each_part(sequences)
     whole = Example(
         [token for one in wholes for token in one.input_ids],
         [label for one in wholes for label in one.labels],
     )
     layout = _Layout.of(wholes, sequences)
+    if one.names:  # A text that is read as a whole is learnt from its first token on.
+        layout = replace(layout, starts=frozenset())
     size = len(whole.input_ids)
     end = size if most is None else min(size, most)
     pieces, names = _pieces(whole, layout, end, tokenizer), one.names
@@ -288,7 +293,7 @@ def shown_row(
         number=one.source_row.number,
         format=one.format,
         num_tokens=size,
-        num_loss=sum(map(num_counted, sequences)),
+        num_loss=num_loss,
         num_hidden=size - end,
         num_sequences=1 if names else len(sequences),
         pieces=pieces,

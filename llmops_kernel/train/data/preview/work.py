@@ -26,7 +26,6 @@ from llmops_kernel.store.preview_job import (
     SourceShare,
 )
 from llmops_kernel.train.data.answer_spans import template_warnings
-from llmops_kernel.train.data.examples import each_part
 from llmops_kernel.train.data.mixture import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
     Columns,
@@ -262,9 +261,7 @@ class Preview:
     def _shown(self, reader: RowReader, row: Formatted) -> ShownRow:
         wholes, sequences, _ = reader.tokenise(row)
         most = self._job.max_tokens
-        return shown_row(
-            row, each_part(wholes), each_part(sequences), tokenizer=self._tokenizer, most=most
-        )
+        return shown_row(row, wholes, sequences, tokenizer=self._tokenizer, most=most)
 
 
 def _formatted(

@@ -224,6 +224,10 @@ def test_a_row_shows_its_parts_and_what_carries_loss(
     assert sum(len(piece.ids) for piece in first.pieces) == first.num_tokens
     learnt = "".join(piece.text for piece in first.pieces if piece.kind == "loss")
     assert all(answer in learnt for answer in answers)
+    assert sum(len(piece.ids) for piece in first.pieces if piece.kind == "loss") == first.num_loss
+    assert preview.train.num_loss == sum(row.num_loss for row in preview.rows)
+    if objective in ("classify", "embed"):
+        assert first.num_loss == first.num_tokens
     assert (preview.train.num_duplicates, preview.train.num_masked) == (0, 0)
     assert preview.epoch.sequences == 2
     assert (preview.epoch.padding_cpu, preview.format) == (None, "auto")
