@@ -36,7 +36,7 @@ STEPS = """
         dist.barrier()
         track.step(step=step, loss=1.0 / step, tokens_per_worker=10)
         if track.should_stop():
-            print("rank", dist.get_rank(), "leaves at", step, flush=True)
+            print(f"rank {dist.get_rank()} leaves at {step}", flush=True)
             if dist.get_rank() == 0:
                 torch.save({"step": step}, "state.pt")
             track.checkpoint("state.pt", step=step)
@@ -63,7 +63,7 @@ COMMAND_LINES = """
         if secret in plain:
             found.append(line)
     assert any("llmops_kernel.train.script.entrypoint" in line for line in lines)
-    print("command lines read, with the config:", found, flush=True)
+    print(f"command lines read, with the config: {found}", flush=True)
 """
 
 
@@ -126,7 +126,7 @@ def test_a_script_on_a_warm_process_is_as_a_new_interpreter(
     (tmp_path / "more" / "mine.py").write_text("WHO = 'found'")
     found = """
         import os, mine
-        print("PATH", mine.WHO, os.environ.get("RANK"), flush=True)
+        print(f"PATH {mine.WHO} {os.environ.get('RANK')}", flush=True)
     """
     script = write(tmp_path, found, "path.py")
     run = succeeded(cluster.submit(script, env={"PYTHONPATH": "more"}))
@@ -139,7 +139,7 @@ def test_a_script_on_a_warm_process_is_as_a_new_interpreter(
         import os
         os.environ["HF_HOME"] = "mine"
         import huggingface_hub.constants
-        print("HOME", huggingface_hub.constants.HF_HOME, flush=True)
+        print(f"HOME {huggingface_hub.constants.HF_HOME}", flush=True)
     """
     for workers in (None, 2):
         run = succeeded(cluster.submit(write(tmp_path, early, "early.py"), num_workers=workers))
@@ -156,7 +156,7 @@ def test_a_run_with_packages_of_its_own(ray_cluster: ClusterInfo, tmp_path: Path
     (tmp_path / "more.txt").write_text("--no-index\n--find-links ./wheels\n")
     code = """
         import llmops_extra, llmops_deep
-        print("EXTRA", llmops_extra.VERSION, llmops_deep.VERSION, flush=True)
+        print(f"EXTRA {llmops_extra.VERSION} {llmops_deep.VERSION}", flush=True)
     """
     script = write(tmp_path, code)
     failed = cluster.submit(script)
