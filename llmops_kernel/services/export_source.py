@@ -325,7 +325,7 @@ def check_fit(options: Options, source: ModelSource, problems: Problems) -> None
     if source.auto_class != SftObjective().auto_class and options.to != "merged":
         problems.add(
             f"The run's model writes no text, and --to {options.to} is for one that does.",
-            "use --to merged, a folder that Transformers, vLLM and sentence-transformers read",
+            "use --to merged, a folder that Transformers reads",
         )
     if not options.lora:
         return

@@ -55,14 +55,7 @@ def trained_model(ref: str, store: RunStore, *, output_of: str = "text") -> Trai
     """
     run_id = _newest(store) if ref == _LAST else store.resolve(ref)
     record, output = store.record(run_id), _output(store, run_id)
-    if (objective := recorded(record.config)).output != output_of:
-        what = "writes no text" if output_of == "text" else "is not one to begin with here"
-        raise RunStateError(
-            f"The model of run {run_id} {what}: its objective is {objective.type}, which"
-            f" {objective.summary}.",
-            remedy="use its result with the library that it is written for (`llmops show` names the"
-            " folder), or name a run of another objective",
-        )
+    _check_objective(record, output_of)
     if output is None:
         raise RunStateError(
             f"Run {run_id} has written no model.",
@@ -113,14 +106,14 @@ def with_start(config: TrainingConfig, store: RunStore) -> TrainingConfig:
     if model.run is None:
         return config
     run_id = _newest(store) if model.run == _LAST else store.resolve(model.run)
+    output = recorded(store.record(run_id).config).output
+    # A model that writes text may begin one of another objective, but not the other way round.
+    output_of = output if output == config.objective.output else "text"
     if model.step is None:
-        output = recorded(store.record(run_id).config).output
-        # A model that writes text may begin one of another objective, but not the other way round.
-        trained = trained_model(
-            run_id, store, output_of=output if output == config.objective.output else "text"
-        )
+        trained = trained_model(run_id, store, output_of=output_of)
         folder = trained.adapter or trained.model
     else:
+        _check_objective(store.record(run_id), output_of)
         folder = _checkpoint(store, run_id, model.step)
     if "://" in folder:
         raise RunStateError(
@@ -134,6 +127,20 @@ def with_start(config: TrainingConfig, store: RunStore) -> TrainingConfig:
         )
     started = model.model_copy(update={"id": folder, "run": run_id, "revision": None})
     return config.model_copy(update={"model": started})
+
+
+def _check_objective(record: RunRecord, output_of: str) -> None:
+    """Raise RunStateError for a run whose model returns something else than `output_of`."""
+    objective = recorded(record.config)
+    if objective.output == output_of:
+        return
+    what = "writes no text" if output_of == "text" else "is not one to begin with here"
+    raise RunStateError(
+        f"The model of run {record.run_id} {what}: its objective is {objective.type}, which"
+        f" {objective.summary}.",
+        remedy="use its result with the library that it is written for (`llmops show` names the"
+        " folder), or name a run of another objective",
+    )
 
 
 def _checkpoint(store: RunStore, run_id: str, step: int) -> str:

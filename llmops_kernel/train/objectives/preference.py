@@ -265,10 +265,25 @@ class Computed(Reference):
         known: torch.Tensor = batch[REFERENCE]
         return known.flatten()
 
-    def of_rows(self, rows: Sequence[Group]) -> torch.Tensor:
-        """Return them as (rows, sequences); 0 for blank rows."""
+    def of_rows(self, rows: Sequence[Group]) -> torch.Tensor | None:
+        """Return them as (rows, sequences); 0 for blank rows, None before they are computed.
+
+        Raises TrainingError for a row that was not asked about, such as a new evaluation row.
+        """
+        if not self._known:
+            return None
         none = np.zeros(len(rows[0].lengths), np.float32)
-        return torch.from_numpy(np.stack([self._known.get(_key(row), none) for row in rows]))
+        known = []
+        for row in rows:
+            values = none if row.is_blank else self._known.get(_key(row))
+            if values is None:
+                raise TrainingError(
+                    f"The log-probabilities of row {row.number} were not computed before the"
+                    " training: the rows have changed since.",
+                    remedy="put the data back as it was, or start anew: `llmops resubmit`",
+                )
+            known.append(values)
+        return torch.from_numpy(np.stack(known))
 
     def compute(
         self,

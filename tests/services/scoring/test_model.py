@@ -117,6 +117,8 @@ def test_a_start_that_cannot_be_meant_is_refused(store: RunStore, tmp_path: Path
     make_run(store, "labels-1", steps=1, config={"objective": {"type": "classify"}})
     with pytest.raises(RunStateError, match="its objective is classify"):
         begun(store, "dpo", run="labels-1")
+    with pytest.raises(RunStateError, match="its objective is classify"):
+        begun(store, "dpo", run="labels-1", step=1)
     with pytest.raises(RunStateError, match="writes no text"):
         trained_model("labels-1", store)
     assert begun(store, "classify", run="labels-1").model.run == "labels-1"
