@@ -14,7 +14,11 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.gallery import EXAMPLES, write_example
 
 TWO_STEPS = ("model=tiny-llama", "training.max_steps=2", "data.max_rows=16", "data.max_eval_rows=4")
-MORE = {"zero3-offload": ("training.global_batch_size=2",)}
+# The tiny model's vectors have 64 numbers.
+MORE = {
+    "zero3-offload": ("training.global_batch_size=2",),
+    "two-tower": ("objective.dimensions=[16,32]",),
+}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
