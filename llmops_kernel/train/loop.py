@@ -245,10 +245,13 @@ class TrainingSession:
         if not self.context.is_main:
             return None
         dtype, where = self.config.model.dtype, self.arguments.device
+        # What GradCache computes once more depends on the number of texts in each micro batch.
+        is_cached = getattr(self.config.objective, "mini_batch_size", None) is not None
+        names = attention_names(self.model)
         return StepFlops(
             self.model,
             checkpointing=self.config.parallelism.gradient_checkpointing,
-            kernels=kernels(self.model, attention_names(self.model), dtype, where),
+            kernels=None if is_cached else kernels(self.model, names, dtype, where),
             cache=self.context.cache,
             references=self._references,
         )

@@ -202,6 +202,8 @@ class EmbedObjective(ObjectiveConfig):
     """How much nearer than its negative a positive is to be, for `triplet`, in cosine distance."""
     all_workers: bool = True
     """Texts of the other workers' micro batches are negatives too, for `infonce`."""
+    mini_batch_size: int | None = Field(default=None, ge=1)
+    """Texts of one forward pass (GradCache): for micro batches that do not fit into memory. The losses stay as they are, and each text is read twice."""
     pooling: Literal["last", "mean", "cls"] = "last"
     """The vector of a text: of its last token, the mean of all tokens, or of its first token."""
     dimensions: tuple[int, ...] = ()

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, DataError
@@ -42,6 +43,24 @@ def vectors(model: Any, batch: dict[str, Any], pooling: str) -> torch.Tensor:
         pooled = (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
     pooled_vectors: torch.Tensor = pooled.float()
     return pooled_vectors
+
+
+def vectors_by_parts(model: Any, batch: dict[str, Any], pooling: str, size: int) -> torch.Tensor:
+    """Return the same vectors from forward passes of `size` sequences: memory for one at a time.
+
+    GradCache, arxiv.org/abs/2101.06983: what lies between is computed again for the gradients. The
+    first part goes through the engine, which prepares it for the gradients of the step, and is kept;
+    the others are those of the model inside, which may be called again while gradients are computed.
+    """
+    inputs = {name: batch[name].split(size) for name in ("input_ids", "attention_mask")}
+    parts = [dict(zip(inputs, values, strict=True)) for values in zip(*inputs.values(), strict=True)]
+    inside = getattr(model, "module", model)
+    pooled = [vectors(model, parts[0], pooling)]
+    with set_checkpoint_early_stop(False):  # Hooks of ZeRO and FSDP expect a whole forward pass.
+        pooled += [
+            checkpoint(vectors, inside, part, pooling, use_reentrant=False) for part in parts[1:]
+        ]
+    return torch.cat(pooled)
 
 
 class Embed(Objective):
@@ -92,7 +111,8 @@ class Embed(Objective):
 
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         settings = self.settings
-        whole = vectors(model, batch, settings.pooling)
+        size = settings.mini_batch_size or len(batch["input_ids"])
+        whole = vectors_by_parts(model, batch, settings.pooling, size)
         if not torch.is_grad_enabled():
             self._evaluated.append(whole.cpu().numpy())
         sizes, is_row = batch[GROUPS].unbind(-1)

@@ -53,13 +53,13 @@ def theirs_of(truth: Truth, pooling: str, make_loss: Callable[[Any], Any]) -> li
     return plain(truth, loss_of)[0]
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean", "cls"])
+@pytest.mark.parametrize(("pooling", "part"), [("last", None), ("mean", 5), ("cls", None)])
 def test_infonce_trains_as_sentence_transformers(
-    training: Training, folder: Path, tmp_path: Path, pooling: str
+    training: Training, folder: Path, tmp_path: Path, pooling: str, part: int | None
 ) -> None:
     from sentence_transformers.losses import MultipleNegativesRankingLoss
 
-    fields = {"type": "embed", "pooling": pooling, "temperature": 0.1}
+    fields = {"type": "embed", "pooling": pooling, "temperature": 0.1, "mini_batch_size": part}
     config = training(fields, "queries", optimizer={"learning_rate": 1e-4})
     truth = Truth(config, folder)
     theirs = theirs_of(truth, pooling, lambda m: MultipleNegativesRankingLoss(m, scale=10.0))

@@ -27,7 +27,7 @@ OBJECTIVES: dict[str, tuple[dict[str, Any], str, str]] = {
     "classify": ({"type": "classify"}, "labels", "full"),
     "regress": ({"type": "regress"}, "numbers", "lora"),
     "embed": ({"type": "embed", "dimensions": [16]}, "queries", "lora"),
-    "embed, all weights": ({"type": "embed"}, "queries", "full"),
+    "embed, all weights": ({"type": "embed", "mini_batch_size": 5}, "queries", "full"),
 }
 
 
