@@ -28,7 +28,6 @@ from llmops_kernel.train.collectives import barrier, is_group
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.data.dataset import all_rows, load_dataset
-from llmops_kernel.train.data.examples import blank_like
 from llmops_kernel.train.data.identity import DataIdentity, division_of
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
@@ -258,9 +257,10 @@ class TrainingSession:
 
     @property
     def _has_known_reference(self) -> bool:
-        """Return whether the model as it was has to be asked before it changes."""
+        """Return whether the reference has to be asked before the first step."""
         has_adapter = self.config.method.saves == "adapter" and not self._is_own_model
-        return not has_adapter or self.origin.adapter is not None
+        is_other = self.config.objective.has_other_reference
+        return is_other or not has_adapter or self.origin.adapter is not None
 
     @property
     def _references(self) -> int:
@@ -287,18 +287,16 @@ class TrainingSession:
             )
         known = Computed(unwrap)
         self.objective.compare_with(known)
-        rows: Any = [*all_rows(self.data), *self.data.eval]
-        size, world = self.config.training.micro_batch_size, self.context.world_size
-        mine = rows[self.context.rank :: world]
         self.trainer.add_callback(
             KeepReference(
                 known,
+                config=self.config,
                 context=self.context,
-                shares=[mine[n : n + size] for n in range(0, -(-len(rows) // world), size)],
+                rows=[*all_rows(self.data), *self.data.eval],  # type: ignore[list-item]
                 collate=self._collator(padding_free=False),
-                blank=blank_like(rows[0]),  # type: ignore[arg-type]
                 resume=self.resume,
                 accelerator=self.trainer.accelerator,
+                vocabulary=self.vocabulary,
             )
         )
 

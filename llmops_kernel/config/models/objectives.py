@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from llmops_kernel.config import objective_rows as objective_rows  # Adds the formats below.
 from llmops_kernel.config.models.fields import Choice, Variants
+from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.sections import DataConfig
 
 
@@ -44,6 +45,11 @@ class ObjectiveConfig(Choice):
         return {"text": "CAUSAL_LM", "embedding": "FEATURE_EXTRACTION"}.get(self.output, "SEQ_CLS")
 
     @property
+    def has_other_reference(self) -> bool:
+        """Return whether the loss compares with another model than the one that is trained."""
+        return False
+
+    @property
     def prefixes(self) -> tuple[str, str]:
         """Return what is put before the first text of a row, and before the others."""
         return "", ""
@@ -64,6 +70,17 @@ OBJECTIVES: Final = ObjectiveConfig.variants
 def recorded(config: Mapping[str, Any]) -> ObjectiveConfig:
     """Return the objective of a recorded training config; imitation where it names none."""
     return ObjectiveConfig.model_validate(config.get("objective") or {})
+
+
+class ReferenceModel(Section):
+    """Another model than the trained one, with the same tokenizer."""
+
+    shorthand = "run"
+
+    run: str | None = None
+    """A training run, by its id or `last`. The submission sets `id` to its result's folder."""
+    id: str = ""
+    """A name of the built-in catalogue, a folder of a model or adapter, or a hub id."""
 
 
 _PREFERENCE = "llmops_kernel.train.objectives.preference"
@@ -93,6 +110,12 @@ class DpoObjective(ObjectiveConfig):
     """`sigmoid` is DPO's own loss, `hinge` SLiC's, `ipo` compares log-probabilities a token."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Share of the pairs whose preference is thought to be wrong (conservative DPO)."""
+    reference: ReferenceModel = ReferenceModel()
+    """Compare with this model instead of the one that the training begins with. It is asked about all rows once, before the first step."""
+
+    @property
+    def has_other_reference(self) -> bool:
+        return bool(self.reference.id or self.reference.run)
 
 
 @OBJECTIVES.add

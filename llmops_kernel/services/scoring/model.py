@@ -100,33 +100,54 @@ def with_model(config: ScoreConfig, store: RunStore) -> ScoreConfig:
 def with_start(config: TrainingConfig, store: RunStore) -> TrainingConfig:
     """Return the config with the folder of `model.run`, or of its checkpoint, as `model.id`.
 
-    Raises RunNotFoundError, RunStateError, ConfigError.
+    So for the run that `objective.reference` names. Raises RunNotFoundError, RunStateError,
+    ConfigError.
     """
-    model = config.model
-    if model.run is None:
-        return config
-    run_id = _newest(store) if model.run == _LAST else store.resolve(model.run)
-    output = recorded(store.record(run_id).config).output
+    model, reference = config.model, getattr(config.objective, "reference", None)
+    if model.run is not None:
+        own = config.objective.output
+        begun = _begun(store, "model", model.run, model.id, output_of=own, step=model.step)
+        started = model.model_copy(update={**begun, "revision": None})
+        config = config.model_copy(update={"model": started})
+    if reference is not None and reference.run is not None:
+        begun = _begun(store, "objective.reference", reference.run, reference.id)
+        compared = {"reference": reference.model_copy(update=begun)}
+        objective = config.objective.model_copy(update=compared)
+        config = config.model_copy(update={"objective": objective})
+    return config
+
+
+def _begun(
+    store: RunStore,
+    path: str,
+    run: str,
+    given: str,
+    *,
+    output_of: str = "text",
+    step: int | None = None,
+) -> dict[str, str]:
+    """Return the whole id of a run, and the folder of its result or checkpoint."""
+    run_id = _newest(store) if run == _LAST else store.resolve(run)
     # A model that writes text may begin one of another objective, but not the other way round.
-    output_of = output if output == config.objective.output else "text"
-    if model.step is None:
+    is_same = recorded(store.record(run_id).config).output == output_of
+    output_of = output_of if is_same else "text"
+    if step is None:
         trained = trained_model(run_id, store, output_of=output_of)
         folder = trained.adapter or trained.model
     else:
         _check_objective(store.record(run_id), output_of)
-        folder = _checkpoint(store, run_id, model.step)
+        folder = _checkpoint(store, run_id, step)
     if "://" in folder:
         raise RunStateError(
             f"The result of run {run_id} is at {folder}, and a training begins with a folder.",
-            remedy="copy it to a folder that the workers see, and name that in model.id",
+            remedy=f"copy it to a folder that the workers see, and name that in {path}.id",
         )
-    if model.id not in ("", folder):
+    if given not in ("", folder):
         raise ConfigError(
-            f"model.id is {model.id}, and model.run begins with {folder}.",
-            remedy='remove one of the two; model.id="" leaves the run',
+            f"{path}.id is {given}, and {path}.run begins with {folder}.",
+            remedy=f'remove one of the two; {path}.id="" leaves the run',
         )
-    started = model.model_copy(update={"id": folder, "run": run_id, "revision": None})
-    return config.model_copy(update={"model": started})
+    return {"id": folder, "run": run_id}
 
 
 def _check_objective(record: RunRecord, output_of: str) -> None:

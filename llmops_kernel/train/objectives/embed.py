@@ -49,12 +49,14 @@ def vectors_by_parts(model: Any, batch: dict[str, Any], pooling: str, size: int)
     """Return the same vectors from forward passes of `size` sequences: memory for one at a time.
 
     GradCache, arxiv.org/abs/2101.06983: what lies between is computed again for the gradients. The
-    first part goes through the engine, which prepares it for the gradients of the step, and is kept;
-    the others are those of the model inside, which may be called again while gradients are computed.
+    first part goes through the engine, which prepares it for a step's gradients, and is kept; the
+    others go through the model inside, which may be called while gradients are computed.
     """
-    inputs = {name: batch[name].split(size) for name in ("input_ids", "attention_mask")}
-    parts = [dict(zip(inputs, values, strict=True)) for values in zip(*inputs.values(), strict=True)]
-    inside = getattr(model, "module", model)
+    names = ("input_ids", "attention_mask")
+    pieces = zip(*(batch[name].split(size) for name in names), strict=True)
+    parts = [dict(zip(names, piece, strict=True)) for piece in pieces]
+    inside = getattr(model, "_orig_mod", model)
+    inside = getattr(inside, "module", inside)
     pooled = [vectors(model, parts[0], pooling)]
     with set_checkpoint_early_stop(False):  # Hooks of ZeRO and FSDP expect a whole forward pass.
         pooled += [

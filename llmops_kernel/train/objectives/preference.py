@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -14,13 +15,20 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from transformers import TrainerCallback
 
-from llmops_kernel.errors import TrainingError
+from llmops_kernel.config.models.methods import FullMethod
+from llmops_kernel.config.models.parallelism import DdpStrategy
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.errors import ModelError, TrainingError
 from llmops_kernel.metrics.events import PhaseEvent
+from llmops_kernel.models.source import model_source
 from llmops_kernel.train.collectives import gather, is_group
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.collate import COUNTS, KEPT
-from llmops_kernel.train.data.examples import IGNORED, Example, Group
+from llmops_kernel.train.data.examples import IGNORED, Example, Group, blank_like
 from llmops_kernel.train.evaluation import RowCount
+from llmops_kernel.train.hooks import Hooks
+from llmops_kernel.train.model.load import count_embeddings, load_model
+from llmops_kernel.train.model.origin import origin
 from llmops_kernel.train.objectives.objective import (
     GROUPS,
     TARGETS,
@@ -326,6 +334,41 @@ def _key(row: Group) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
+def load_reference(
+    config: TrainingConfig, context: WorkerContext, arguments: Any, *, vocabulary: int
+) -> Any:
+    """Return the model of `objective.reference`, whole on each worker. Raises ModelError.
+
+    `vocabulary`: tokens that the trained model has an embedding of.
+    """
+    from transformers.integrations import deepspeed
+
+    named = config.objective.reference  # type: ignore[attr-defined]
+    model = config.model.model_copy(update={"id": named.id, "revision": None, "run": None})
+    every = {"model": model, "method": FullMethod(), "parallelism": DdpStrategy()}
+    alone = config.model_copy(update=every)
+    source = model_source(named.id, roots=context.roots, cache=context.cache)
+    found = origin(source, alone, roots=context.roots, cache=context.cache)
+    # With these Transformers would load a part of it on each worker.
+    sharding = getattr(arguments, "hf_deepspeed_config", None)
+    fsdp = os.environ.pop("ACCELERATE_USE_FSDP", None)
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        loaded = load_model(found.weights, found.config, Hooks(), adapter=found.adapter)
+    finally:
+        if sharding is not None:
+            deepspeed.set_hf_deepspeed_config(sharding)
+        if fsdp is not None:
+            os.environ["ACCELERATE_USE_FSDP"] = fsdp
+    if (own := count_embeddings(loaded)) != vocabulary:
+        raise ModelError(
+            f"objective.reference has {own:,} embeddings, and the trained model {vocabulary:,}:"
+            " they do not read the same tokens.",
+            remedy="compare with a model of the same tokenizer",
+        )
+    return loaded.requires_grad_(False)
+
+
 class KeepReference(TrainerCallback):
     """Computes a reference before the first step, or takes that of the checkpoint."""
 
@@ -333,21 +376,27 @@ class KeepReference(TrainerCallback):
         self,
         reference: Computed,
         *,
+        config: TrainingConfig,
         context: WorkerContext,
-        shares: Sequence[Sequence[Group]],
+        rows: Sequence[Group],
         collate: Callable[[Sequence[Group]], dict[str, Any]],
-        blank: Group,
         resume: Path | None,
         accelerator: Any,
+        vocabulary: int,
     ) -> None:
-        self._reference, self._context, self._resume = reference, context, resume
-        self._shares, self._collate, self._blank = shares, collate, blank
-        self._accelerator = accelerator
+        """`rows`: all that are compared, of which each worker asks about its share."""
+        self._reference, self._config, self._context = reference, config, context
+        self._resume, self._accelerator, self._vocabulary = resume, accelerator, vocabulary
+        size, world = config.training.micro_batch_size, context.world_size
+        mine = rows[context.rank :: world]
+        self._shares = [mine[n : n + size] for n in range(0, -(-len(rows) // world), size)]
+        self._collate = collate
+        self._blank: Any = blank_like(rows[0])
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
-        """Compute it with the model as the engine has it; a resumed run has trained already."""
+        """Ask the model as the engine has it, or the other; a resumed run has trained already."""
         if self._resume is not None:
             if not self._reference.load(self._resume):
                 raise TrainingError(
@@ -357,10 +406,14 @@ class KeepReference(TrainerCallback):
                 )
             return
         self._context.emit(PhaseEvent(name="reference", state="begin"))
+        asked = model
+        if self._config.objective.has_other_reference:
+            asked = load_reference(self._config, self._context, args, vocabulary=self._vocabulary)
+            asked.to(args.device)
         progress = RowCount(self._context, total=sum(map(len, self._shares)), unit="rows")
         with self._accelerator.autocast():
             step = Evaluating(args.device, progress.add, self._blank)
-            self._reference.compute(model, self._shares, self._collate, step)
+            self._reference.compute(asked, self._shares, self._collate, step)
         for module in model.modules():
             if hasattr(module, "reshard"):  # FSDP keeps some whole for a backward pass.
                 module.reshard()

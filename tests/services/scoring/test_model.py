@@ -95,6 +95,23 @@ def test_a_training_begins_with_the_result_of_a_run(store: RunStore, tmp_path: P
     assert begun(store, id="tiny-llama").model.run is None
 
 
+def test_a_training_compares_with_the_result_of_a_run(store: RunStore, tmp_path: Path) -> None:
+    run_id = add_trained_run(store, tmp_path / "out")
+    values = {"type": "dpo", "reference": "last"}
+    training = {"model": "tiny-llama", "data": "rows.jsonl", "objective": values}
+    config = with_start(TrainingConfig.model_validate(training), store)
+    assert config.objective.has_other_reference
+    assert config.objective.model_dump()["reference"] == {
+        "run": run_id,
+        "id": str(tmp_path / "out"),
+    }
+    assert config.model.id == "tiny-llama"
+    make_run(store, "labels-1", steps=1, config={"objective": {"type": "classify"}})
+    training["objective"] = {"type": "dpo", "reference": {"run": "labels-1"}}
+    with pytest.raises(RunStateError, match="its objective is classify"):
+        with_start(TrainingConfig.model_validate(training), store)
+
+
 def test_it_begins_with_a_checkpoint_that_has_a_model(store: RunStore, tmp_path: Path) -> None:
     make_run(store, "first-1", steps=4)
     folder = tmp_path / "checkpoint-2"

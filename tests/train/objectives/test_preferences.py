@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.train.objectives.truths import Truth, plain, split, token_log_probs
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import losses, of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -32,7 +33,7 @@ def logged(trainer: Any, name: str = "loss") -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
-def dpo_by_trl(truth: Truth, folder: Path, **settings: Any) -> Any:
+def dpo_by_trl(truth: Truth, folder: Path, reference: Any = None, **settings: Any) -> Any:
     import datasets
     from trl import DPOConfig, DPOTrainer
 
@@ -46,6 +47,7 @@ def dpo_by_trl(truth: Truth, folder: Path, **settings: Any) -> Any:
         rows.append({"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected})
     trainer = Prepared(
         model=truth.model(),
+        ref_model=reference,
         args=DPOConfig(**truth.arguments(folder), **settings),
         train_dataset=datasets.Dataset.from_list(rows),
         processing_class=truth.tokenizer,
@@ -74,6 +76,25 @@ def test_dpo_of_all_weights_compares_with_the_model_as_it_was(
     config = training({"type": "dpo"}, "pairs", method="full", optimizer={"learning_rate": 1e-4})
     theirs = dpo_by_trl(Truth(config, folder), tmp_path / "trl", beta=0.1)
     assert_like(losses(run(config, tmp_path / "run", folder)), logged(theirs))
+
+
+def test_dpo_compares_with_another_model(
+    training: Training, pairs: Pairs, folder: Path, tmp_path: Path
+) -> None:
+    truth = Truth(training({"type": "dpo"}, "pairs", method="full"), folder)
+    other = truth.model()
+    with torch.no_grad():
+        other.lm_head.weight.mul_(1.5)
+    truth.tokenizer.save_pretrained(tmp_path / "other")
+    other.save_pretrained(tmp_path / "other")
+    objective = {"type": "dpo", "reference": {"id": str(tmp_path / "other")}}
+    theirs = dpo_by_trl(truth, tmp_path / "trl", other, beta=0.1)
+    for strategy in ("fsdp", "zero3"):
+        two = {"strategy": strategy, "num_workers": 2}
+        halves = {"micro_batch_size": 2}
+        config = training(objective, "pairs", method="full", parallelism=two, training=halves)
+        events = pairs.events(config, tmp_path / strategy, folder)
+        assert_like(losses(events), logged(theirs))
 
 
 def test_conservative_dpo_by_its_formula(training: Training, folder: Path, tmp_path: Path) -> None:
