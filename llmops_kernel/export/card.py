@@ -14,6 +14,12 @@ from llmops_kernel.version import VERSION
 
 NAME = "README.md"
 _DASH = "–"
+_PIPELINES = {
+    "AutoModelForCausalLM": "text-generation",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModel": "sentence-similarity",
+}
+"""The hub's names of tasks (huggingface.co/docs/hub/models-tasks), by class."""
 _LOCAL = ("/", "./", "../", "~")
 
 
@@ -47,7 +53,7 @@ def _front(job: ExportJob, base_folder: str, library: str) -> dict[str, Any]:
         front["license"] = license_name
     is_adapter = job.source.what == "adapter" and job.keep_adapter
     front["library_name"] = library or ("peft" if is_adapter else "transformers")
-    front["pipeline_tag"] = "text-generation"
+    front["pipeline_tag"] = _PIPELINES[job.source.auto_class]
     front["tags"] = ["llmops-kernel", *([job.card.method] if job.card.method else [])]
     return front
 

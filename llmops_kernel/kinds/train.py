@@ -81,9 +81,14 @@ WORDS = {
 
 
 def describe(record: RunRecord) -> str:
-    """`SmolLM2-135M-Instruct · dpo · lora · ddp × 2`, without `sft` and what a config lacks."""
+    """`SmolLM2-135M-Instruct · dpo · lora · ddp × 2`, without `sft` and what a config lacks.
+
+    A training that begins with a run names it in place of the folder of its result.
+    """
     config = record.config
-    model = _section(config, "model").get("id")
+    begun = _section(config, "model")
+    step = f" step {begun['step']:,}" if begun.get("step") else ""
+    model = f"from {begun['run']}{step}" if begun.get("run") else begun.get("id")
     method = _section(config, "method").get("type")
     objective = _section(config, "objective").get("type")
     parallelism = _section(config, "parallelism")

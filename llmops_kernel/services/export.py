@@ -298,8 +298,8 @@ def _export(job: ExportJob, line: ExportLine, final: Path | None, sizes: dict[st
 # --- Facts of the model card, read from the record and the journal of a run ---
 
 
-_SETTINGS = ("method", "optimizer", "training", "parallelism")
-_MODEL_SETTINGS = ("dtype", "attention", "attn_implementation", "revision")
+_SETTINGS = ("objective", "method", "optimizer", "training", "parallelism")
+_MODEL_SETTINGS = ("run", "step", "dtype", "attention", "attn_implementation", "revision")
 
 
 def card_facts(record: RunRecord, view: RunView, *, base: str) -> CardFacts:
@@ -348,7 +348,10 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
         f"{section}.{name}": _plain(value)
         for section in _SETTINGS
         for name, value in _section(config, section).items()
+        if not isinstance(value, Mapping)
     }
+    if reference := _section(_section(config, "objective"), "reference"):
+        settings["objective.reference"] = reference.get("run") or _shown(str(reference.get("id")))
     model, data = _section(config, "model"), _section(config, "data")
     settings |= {f"model.{name}": model.get(name) for name in _MODEL_SETTINGS if name in model}
     names = ("max_length", "packing", "loss_on", "format", "shuffle")

@@ -24,6 +24,7 @@ from llmops_kernel.views.columns import (
 )
 from llmops_kernel.views.figures import compared_figures, figures
 from llmops_kernel.views.snapshot import (
+    describe,
     elapsed_s,
     eval_points,
     left_text,
@@ -207,7 +208,9 @@ def rows(
     """Return the table's lines: label and value."""
     lines = [("state", view.state.capitalize())]
     if record is not None:
-        lines = [("run", called(record, title=title)), *lines]
+        about = describe(record)
+        named = [("run", called(record, title=title)), *([("what", about)] if about else [])]
+        lines = [*named, *lines]
     if not view.is_terminal and state_text(view):
         lines.append(("reason", state_text(view)))
     if view.attempt > 1:

@@ -72,6 +72,16 @@ def test_what_auto_was_in_the_run_is_what_its_export_computes_in(
     assert said == (f"{computed_in} (auto)" if dtype == "auto" else dtype)
 
 
+def test_the_card_names_the_runs_that_the_training_came_from(store: Store, adapter: Path) -> None:
+    model = {"id": "/runs/sft-1/output", "run": "sft-1", "step": 40}
+    objective = {"type": "dpo", "beta": 0.1, "reference": {"run": "sft-0", "id": "/runs/sft-0"}}
+    made = Run(store.backend, store.add("adding-2", adapter, model=model, objective=objective))
+    said = card_facts(made.record, made.view, base="tiny-llama").settings
+    assert (said["model.run"], said["model.step"]) == ("sft-1", 40)
+    assert (said["objective.type"], said["objective.reference"]) == ("dpo", "sft-0")
+    assert not [value for value in said.values() if "/runs/" in str(value)]
+
+
 def test_the_card_says_what_the_run_recorded(store: Store, adapter: Path, tmp_path: Path) -> None:
     done = store.export(store.add("adding-1", adapter), tmp_path / "merged", name="adder")
     card = (tmp_path / "merged" / "README.md").read_text()

@@ -62,6 +62,8 @@ def test_a_merged_folder_gives_the_numbers_of_the_adapter(
         store.export(run_id, tmp_path / "served", to="vllm")
     done = store.export(run_id, tmp_path / "merged")
     assert any("differ by" in note for note in done.notes)
+    task = "sentence-similarity" if objective == "embed" else "text-classification"
+    assert f"pipeline_tag: {task}\n" in (tmp_path / "merged" / "README.md").read_text()
     name = done.command.split()[3].rstrip(",")
     kind, tokenizer = getattr(transformers, name), transformers.AutoTokenizer
     head = adapter / "head.json"

@@ -48,6 +48,11 @@ def test_finished_run(simulate: Any) -> None:
         "step 120 of 120",
     )
     assert words.what == "SmolLM2-135M-Instruct · lora · ddp × 2"
+    record = run.record()
+    begun = {"id": "/runs/sft-1/output", "run": "sft-1", "step": 1200}
+    config = {**record.config, "model": begun, "objective": {"type": "dpo"}}
+    again = snapshot(view_of(run), record.model_copy(update={"config": config}), now_s=run.clock())
+    assert again.what == "from sft-1 step 1,200 · dpo · lora · ddp × 2"
     assert words.outputs[0].what == "adapter"
     assert [point[0] for point in words.evals] == [0, 40, 80, 120]
     assert words.eval_rows.columns == ["step", "loss", "field accuracy"]
