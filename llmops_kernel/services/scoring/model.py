@@ -133,16 +133,16 @@ def _begun(
     output_of = output_of if is_same else "text"
     if step is None:
         trained = trained_model(run_id, store, output_of=output_of)
-        folder = trained.adapter or trained.model
+        folder, base = trained.adapter or trained.model, trained.base
     else:
         _check_objective(store.record(run_id), output_of)
-        folder = _checkpoint(store, run_id, step)
+        folder, base = _checkpoint(store, run_id, step), _base(store.record(run_id))[0]
     if "://" in folder:
         raise RunStateError(
             f"The result of run {run_id} is at {folder}, and a training begins with a folder.",
             remedy=f"copy it to a folder that the workers see, and name that in {path}.id",
         )
-    if given not in ("", folder):
+    if given not in ("", folder, base):  # A file may name the base of the run that goes on.
         raise ConfigError(
             f"{path}.id is {given}, and {path}.run begins with {folder}.",
             remedy=f'remove one of the two; {path}.id="" leaves the run',

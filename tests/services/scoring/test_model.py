@@ -92,6 +92,8 @@ def test_a_training_begins_with_the_result_of_a_run(store: RunStore, tmp_path: P
         assert (model.id, model.run) == (str(tmp_path / "out"), run_id)
     again = begun(store, run=run_id, id=str(tmp_path / "out"))  # As its record has it.
     assert again.model.id == str(tmp_path / "out")
+    based = begun(store, run=run_id, id="tiny-llama")  # What the run itself began with.
+    assert based.model.id == str(tmp_path / "out")
     assert begun(store, id="tiny-llama").model.run is None
 
 
