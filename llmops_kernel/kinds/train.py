@@ -155,9 +155,23 @@ def more_figures(view: TrainingView) -> tuple[Figure, ...]:
     """What the run has cost, the best value of each evaluation metric but the loss, and the rows
     that were skipped, if there are any.
     """
-    names = sorted(view.best_metrics.keys() - {"eval_loss"})
+    names = sorted(
+        name for name in view.best_metrics if not name.removeprefix("eval_").startswith(_NO_BETTER)
+    )
     skipped = (_SKIPPED,) if view.skipped_rows else ()
     return (cost_figure(view), *(_metric_figure(name) for name in names), *skipped)
+
+
+_NO_BETTER = (
+    "loss",
+    "logp_",
+    "reward_bad",
+    "reward_chosen",
+    "reward_good",
+    "reward_rejected",
+    "similarity_",
+)
+"""Beginnings of metrics that have a figure of their own, or of which none is the best."""
 
 
 def _metric_figure(name: str) -> Figure:

@@ -242,7 +242,7 @@ def parsed_summary(summary: str) -> RunSummary | None:
 # --- Values of run records, cached in the store's index: records never change ---
 
 
-_VERSION = 2
+_VERSION = 3
 """Counts up when `record_values` returns something else: earlier texts are read again."""
 
 

@@ -104,8 +104,29 @@ def matrix_of(runs: Sequence[ComparedRun], *, base: int = 0) -> Matrix:
         if len(members) > 1:
             lines.append(_mean(members, runs, fields, values, figures, base=base_setting))
         lines += singles
-    labels = tuple(_first(figure).label for figure in figures)
-    return Matrix(fields=fields, figures=labels, lines=_with_best(lines, figures))
+    firsts = [_first(figure) for figure in figures]
+    objectives = {(run.record.config.get("objective") or {}).get("type", "sft") for run in runs}
+    if len(objectives) > 1:  # A loss of one is no better or worse than a loss of another.
+        firsts = [
+            first.model_copy(update={"better": None}) if _is_loss(first) else first
+            for first in firsts
+        ]
+        lines = [_unlike(line, firsts) for line in lines]
+    labels = tuple(first.label for first in firsts)
+    return Matrix(fields=fields, figures=labels, lines=_with_best(lines, firsts))
+
+
+def _is_loss(figure: FigureValue) -> bool:
+    return figure.key in ("loss", "eval_loss")
+
+
+def _unlike(line: Line, figures: Sequence[FigureValue]) -> Line:
+    """Return the line without changes of losses, which are of different objectives."""
+    cells = (
+        replace(cell, change=cell.change and fmt.DASH) if _is_loss(figure) else cell
+        for cell, figure in zip(line.cells, figures, strict=True)
+    )
+    return replace(line, cells=tuple(cells))
 
 
 def _differing(runs: Sequence[ComparedRun]) -> tuple[tuple[Field, ...], list[tuple[str, ...]]]:
@@ -258,7 +279,7 @@ def _first(figure: Figure) -> FigureValue:
     return next(each for each in figure if each is not None)
 
 
-def _with_best(lines: Sequence[Line], figures: Sequence[Figure]) -> tuple[Line, ...]:
+def _with_best(lines: Sequence[Line], figures: Sequence[FigureValue]) -> tuple[Line, ...]:
     """Mark the best number of each figure, among the runs that succeeded and among the means."""
     best: dict[tuple[bool, int], float] = {}
     for is_mean in (False, True):
@@ -266,7 +287,7 @@ def _with_best(lines: Sequence[Line], figures: Sequence[Figure]) -> tuple[Line, 
             rivals = [line for line in lines if line.is_mean == is_mean and not line.note]
             cells = [line.cells[i] for line in rivals]
             numbers = {cell.number for cell in cells if cell.number is not None}
-            better = _first(figure).better
+            better = figure.better
             if better is not None and len(numbers) > 1:
                 best[is_mean, i] = min(numbers) if better == "lower" else max(numbers)
     return tuple(_marked(line, best) for line in lines)

@@ -33,6 +33,7 @@ _SHORT = {
 }
 _FIRST = (
     "model.id",
+    "objective.type",
     "method.type",
     "optimizer.learning_rate",
     "method.r",
@@ -44,7 +45,9 @@ _FIRST = (
     "training.max_steps",
 )
 """Fields that users call a run by, if they differ; anything else comes behind by its path."""
-_SPEAKS = frozenset({CONFIG + path for path in ("model.id", "method.type", "parallelism.strategy")})
+_SPEAKS = frozenset(
+    CONFIG + path for path in ("model.id", "objective.type", "method.type", "parallelism.strategy")
+)
 """Values that say what they are without a name before them."""
 _RANK = {CONFIG + path: number for number, path in enumerate(_FIRST)}
 _LAST = ("output.", "report_to", "notes")

@@ -146,8 +146,16 @@ def record_values(record: RunRecord) -> tuple[dict[str, Value], dict[str, Value]
 
 
 def config_values(config: Mapping[str, Any]) -> dict[str, Value]:
-    """Return a config's values by dotted path, each with the prefix `config.`."""
+    """Return a config's values by dotted path, each with the prefix `config.`.
+
+    A training that begins with a run has that run's name instead of the folder of its result.
+    """
     values: dict[str, Value] = {}
+    model = config.get("model")
+    if isinstance(model, Mapping) and model.get("run") and "adapter" not in model:
+        step = f" step {model['step']}" if model.get("step") else ""
+        named = {"id": f"from {model['run']}{step}", "run": None, "step": None}
+        config = {**config, "model": {**model, **named}}
     for path, value in _flat(config, "", 0):
         if len(values) == MAX_FIELDS:
             break

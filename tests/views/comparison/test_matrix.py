@@ -85,6 +85,20 @@ def test_each_run_has_a_line_with_what_differs_and_its_change_from_the_baseline(
     assert [cell.change for cell in other] == ["+" + fmt.by_unit(0.1, "loss"), "", fmt.DASH]
 
 
+def test_losses_of_different_objectives_are_no_better_or_worse() -> None:
+    begun = {"id": "/runs/m-0/output", "run": "m-0", "step": 4}
+    runs = [
+        compared(0, 0.7, model={"id": "tiny-llama", "run": None}),
+        compared(1, 0.6, model=begun, objective={"type": "dpo"}),
+    ]
+    matrix = matrix_of(runs)
+    assert [field.path for field in matrix.fields] == ["model.id", "objective.type"]
+    assert matrix.lines[1].values == ("from m-0 step 4", "dpo")
+    for label in ("loss", "eval loss"):
+        cells = column(matrix, label)
+        assert [(cell.change, cell.is_best) for cell in cells] == [("", False), (fmt.DASH, False)]
+
+
 def test_runs_that_differ_in_nothing_but_the_seed_have_a_mean_and_a_spread() -> None:
     matrix = matrix_of(seeded())
     assert [line.runs for line in matrix.lines] == [
