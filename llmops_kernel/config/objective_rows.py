@@ -174,15 +174,17 @@ def _distilled(row: Row) -> Row | Fault:
     if row["target_tokens"] is None or row["top_logprobs"] is None:
         why = f": {row['error']}" if row.get("error") else ""
         return Fault(f"has no answer of the teacher{why}", f"{_SCORED_ANEW}, or leave it out")
-    if row.get("messages") is None and (row.get("prompt") is None or not row.get("reference")):
-        return Fault("has no `messages`, nor `prompt` and `reference`", _SCORED_ANEW)
-    chat = row.get("messages") or [
-        *([] if isinstance(prompt := _prompt(row), Fault) else prompt or []),
-        {"role": "assistant", "content": row["reference"]},
-    ]
+    chat = row.get("messages")
+    if chat is None:
+        prompt = _prompt(row)
+        if isinstance(prompt, Fault):
+            return prompt
+        if not prompt or not row.get("reference"):
+            return Fault("has no `messages`, nor `prompt` and `reference`", _SCORED_ANEW)
+        chat = [*prompt, {"role": "assistant", "content": row["reference"]}]
     if fault := messages_fault(chat):
         return fault
-    part = _answered(row, list(chat[:-1]), list(chat[-1:]), "messages")
+    part = _answered(row, chat[:-1], chat[-1:], "messages")
     if isinstance(part, Fault):
         return part
     teacher = _teacher(row)

@@ -387,7 +387,7 @@ class Weigh(Task):
         answer = self._answer(output_tokens=count, logprob=float(total))
         if most := self.item.job.top_logprobs:
             # vLLM adds the target's own token where it is not among the most probable ones.
-            ranked = [sorted(found.items(), key=lambda pair: pair[1].rank) for _, found in pairs]
+            ranked = [sorted(place.items(), key=lambda pair: pair[1].rank) for _, place in pairs]
             answer.target_tokens = list(part.after)
             answer.top_tokens = [[token for token, _ in top[:most]] for top in ranked]
             answer.top_logprobs = [[one.logprob for _, one in top[:most]] for top in ranked]
