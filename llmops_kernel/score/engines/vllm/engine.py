@@ -121,7 +121,7 @@ class VllmEngine:
             subject = "JSON schema" if job.task == "json" else "request"
             more = (
                 f"; Try: engine.options: {{max_logprobs: {job.top_logprobs}}}"
-                if "max_logprobs" in str(error)
+                if job.top_logprobs and "logprobs" in str(error)
                 else ""
             )
             raise PromptError(f"vLLM rejects the {subject}: {error}{more}") from error
