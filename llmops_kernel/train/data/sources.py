@@ -134,7 +134,9 @@ class Source:
         if self.path is None and not self.is_url:
             return False
         suffix = PurePosixPath(self.name).suffix.lower()
-        if suffix in _ALONE or (self.path is not None and self.path.is_dir()):
+        if self.path is not None and self.path.is_dir():
+            return self._is_output()
+        if suffix in _ALONE:
             return False
         if suffix == ".json":
             place = self.name if self.path is None else str(self.path)
@@ -144,6 +146,21 @@ class Source:
             return suffix in FORMATS
         store, inner = open_url(self.name)
         return bool(store.isdir(inner))
+
+    def _is_output(self) -> bool:
+        """Return whether its folder is that of a scoring, or of Spark: parts, and other files.
+
+        Raises DataError where not all parts are there yet.
+        """
+        assert self.path is not None
+        if (self.path / "_SUCCESS").exists():
+            return True
+        if not (self.path / "_ledger").exists():
+            return False
+        raise DataError(
+            f"{self.name} is the output of a scoring that has not finished.",
+            remedy="wait until it has, or finish it with `llmops retry RUN`",
+        )
 
 
 class DataSources:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.models.catalogue import prepare
+from llmops_kernel.score.engines.protocol import EngineSpec, Job, Request, load_engine
+from llmops_kernel.score.output_table import ScoredRow, columns_of, part_table
+from llmops_kernel.score.sink import Sink
+from llmops_kernel.tables.parts import TableRow
 from llmops_kernel.train.data.collate import Collator
 from llmops_kernel.train.objectives.distill import divergence
 from llmops_kernel.train.objectives.objective import GroupCollator
@@ -157,6 +163,41 @@ def test_equal_distributions_do_not_differ(direction: str) -> None:
     mine, theirs = torch.randn(2, 3, 9, generator=generator).unbind()
     assert divergence(mine, mine + 2, direction).abs().max() < 1e-6
     assert (divergence(mine, theirs, direction) > 0).all()
+
+
+def test_what_a_scoring_writes_is_what_a_student_reads(
+    training: Training, folder: Path, tmp_path: Path
+) -> None:
+    """The same model for both, and messages of which `prompt` is not the whole."""
+    engine = load_engine(
+        EngineSpec(type="transformers", model=str(prepare("tiny-llama")), dtype="float32")
+    )
+    rows = [TableRow(number, {"n": number}) for number in range(6)]
+    columns = replace(columns_of(rows), has_top_logprobs=True)
+    job, scored = Job(task="logprob", top_logprobs=3), []
+    for row in rows:
+        chat = [
+            {"role": "system", "content": "short"},
+            {"role": "user", "content": f"{row.number}"},
+        ]
+        engine.add(Request(id=0, prompt=chat, target=f"it is {row.number}"), job)
+        (answer,) = engine.step()
+        scored.append(ScoredRow(row, answer, prompt=chat, reference=f"it is {row.number}"))
+    sink = Sink(str(folder / "scored"))
+    for part in range(2):
+        sink.write_table(part, part_table(scored[3 * part : 3 * part + 3], columns, None))
+    sink.write("_metrics.json", b"{}")
+    (folder / "scored" / "_ledger").mkdir()
+    config = training({"type": "distill"}, "taught", data={"train": "scored"}, method="full")
+    with pytest.raises(DataError, match="scoring that has not finished"):
+        Truth(config, folder)
+    sink.write("_SUCCESS", b"")
+    truth = Truth(config, folder)
+    assert [row.number for row in truth.rows] == [1, 2, 3, 4, 5, 6]
+    batch = GroupCollator(truth.objective, Collator(pad_token_id=0))(truth.rows)
+    with torch.no_grad():
+        total = float(truth.objective.terms(truth.model().eval(), batch))
+    assert abs(total) < 1e-4  # The student is its own teacher.
 
 
 def damaged(row: dict[str, Any], what: str) -> dict[str, Any]:
