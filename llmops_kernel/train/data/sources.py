@@ -13,7 +13,7 @@ from typing import Any, get_args
 from llmops_kernel.config.models.sections import DataConfig, RowFormat
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find, is_pattern
-from llmops_kernel.tables.files import FORMATS, TableFile, open_url, table_files
+from llmops_kernel.tables.files import FORMATS, TableFile, is_output, open_url, table_files
 from llmops_kernel.tables.formats.lines import not_json
 
 Row = dict[str, Any]
@@ -135,7 +135,7 @@ class Source:
             return False
         suffix = PurePosixPath(self.name).suffix.lower()
         if self.path is not None and self.path.is_dir():
-            return self._is_output()
+            return is_output(self.path)
         if suffix in _ALONE:
             return False
         if suffix == ".json":
@@ -146,21 +146,6 @@ class Source:
             return suffix in FORMATS
         store, inner = open_url(self.name)
         return bool(store.isdir(inner))
-
-    def _is_output(self) -> bool:
-        """Return whether its folder is that of a scoring, or of Spark: parts, and other files.
-
-        Raises DataError where not all parts are there yet.
-        """
-        assert self.path is not None
-        if (self.path / "_SUCCESS").exists():
-            return True
-        if not (self.path / "_ledger").exists():
-            return False
-        raise DataError(
-            f"{self.name} is the output of a scoring that has not finished.",
-            remedy="wait until it has, or finish it with `llmops retry RUN`",
-        )
 
 
 class DataSources:
