@@ -31,7 +31,7 @@ def init(
         str | None,
         typer.Option(
             help="Write a complete example with its data: `chat`, `alpaca`, `dpo`, `reward`, "
-            "`classify`, `two-tower`, "
+            "`distill`, `classify`, `two-tower`, "
             "`continued-pretraining`, `zero3-offload` or `script`.",
             autocompletion=complete_example,
         ),

@@ -7,8 +7,9 @@ sentence-transformers' data sets.
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import Any, Final
+from array import array
+from math import exp, fsum, isfinite
+from typing import Any, Final, NamedTuple
 
 from llmops_kernel.config.row_formats import (
     OF_CHATS,
@@ -145,6 +146,126 @@ def _texts(first: tuple[str, Any], second: tuple[str, Any], more: list[Any]) -> 
     return {"parts": [{"text": text} for _, text in named]}
 
 
+class Teacher(NamedTuple):
+    """What a teacher gave the tokens of an answer. Bytes: a million tokens are held in memory."""
+
+    tokens: tuple[int, ...]
+    """The tokens of the answer, with what ends it."""
+    prompt_tokens: int | None
+    """Tokens before the answer; None where that is not known."""
+    top_k: int
+    token_ids: bytes
+    """int32, of shape (tokens, top_k)."""
+    log_probs: bytes
+    """float32, of the same shape."""
+
+
+_SCORED_ANEW = "score the rows with `task: {type: logprob, top_k: 8}`"
+_SUM_TOLERANCE = 1e-2
+"""The probabilities of a teacher in bfloat16 add up to 1 with an error of this size."""
+
+
+def _distilled(row: Row) -> Row | Fault:
+    """Read a chat with the most probable tokens of a teacher at each token of its last answer.
+
+    As `llmops score` writes them with `task.top_k`. Without `messages` the chat is `prompt` and
+    `reference`.
+    """
+    if row["target_tokens"] is None or row["top_logprobs"] is None:
+        why = f": {row['error']}" if row.get("error") else ""
+        return Fault(f"has no answer of the teacher{why}", f"{_SCORED_ANEW}, or leave it out")
+    chat = row.get("messages")
+    if chat is None:
+        prompt = _prompt(row)
+        if isinstance(prompt, Fault):
+            return prompt
+        if not prompt or not row.get("reference"):
+            return Fault("has no `messages`, nor `prompt` and `reference`", _SCORED_ANEW)
+        chat = [*prompt, {"role": "assistant", "content": row["reference"]}]
+    if fault := messages_fault(chat):
+        return fault
+    part = _answered(row, chat[:-1], chat[-1:], "messages")
+    if isinstance(part, Fault):
+        return part
+    teacher = _teacher(row)
+    return teacher if isinstance(teacher, Fault) else {"parts": [part], "teacher": teacher}
+
+
+def _teacher(row: Row) -> Teacher | Fault:
+    top, tokens = row["top_logprobs"], row["target_tokens"]
+    try:
+        ids, values = top["token_ids"], top["logprobs"]
+        sizes = {len(one) for one in (*ids, *values)}
+        teacher = Teacher(
+            tuple(tokens),
+            row.get("prompt_tokens"),
+            min(sizes, default=0),
+            array("i", [token for one in ids for token in one]).tobytes(),
+            array("f", [value for one in values for value in one]).tobytes(),
+        )
+    except (TypeError, KeyError, ValueError, OverflowError):
+        what = kind(top) if not isinstance(top, dict) else "an object of another shape"
+        return Fault(
+            f"`top_logprobs` is {what}, not lists of `token_ids` and `logprobs`", _SCORED_ANEW
+        )
+    if len(sizes) != 1 or not teacher.top_k or not len(tokens) == len(ids) == len(values):
+        return Fault(
+            f"`target_tokens` has {len(tokens)} tokens, and `top_logprobs` has {len(ids)} and"
+            f" {len(values)} of {sorted(sizes)}",
+            _SCORED_ANEW,
+        )
+    for place, one in enumerate(values, start=1):
+        is_known = all(map(isfinite, one)) and max(one) <= _SUM_TOLERANCE
+        if not is_known or fsum(map(exp, one)) > 1 + _SUM_TOLERANCE:
+            return Fault(
+                f"{list(one)[:3]} at token {place} are not the logarithms of probabilities",
+                "write natural logarithms, which of one token add up to a probability of at most 1",
+            )
+    return teacher
+
+
+def aligned(teacher: Teacher, example: Any, max_length: int) -> Row | Fault:
+    """Return a teacher's row as the target of the same tokens of a student; else what differs.
+
+    `example`: the student's `input_ids` and `labels`, whole; labels are negative before the answer.
+    """
+    ids, labels = example.input_ids, example.labels
+    learnt = [place for place, label in enumerate(labels) if label >= 0]
+    begin, end = (learnt[0], learnt[-1] + 1) if learnt else (0, 0)
+    own = list(ids[begin:end])
+    remedy = (
+        "distil from a teacher with the student's tokenizer and chat template, and score the rows"
+        " with it"
+    )
+    if len(ids) > max_length:
+        return Fault(
+            f"the chat has {len(ids)} tokens, and those beyond data.max_length={max_length} would"
+            " be cut, with what the teacher says of them",
+            f"set data.max_length={len(ids)} or more",
+        )
+    if len(own) != len(teacher.tokens):
+        return Fault(
+            f"the answer is {len(own)} tokens for the student and {len(teacher.tokens)} for the"
+            " teacher",
+            remedy,
+        )
+    pairs = enumerate(zip(own, teacher.tokens, strict=True), start=1)
+    if differing := next((item for item in pairs if item[1][0] != item[1][1]), None):
+        place, (mine, theirs) = differing
+        return Fault(
+            f"token {place} of the answer is number {mine} for the student and {theirs} for the"
+            " teacher",
+            remedy,
+        )
+    if teacher.prompt_tokens is not None and begin != teacher.prompt_tokens:
+        return Fault(
+            f"the prompt is {begin} tokens for the student and was {teacher.prompt_tokens} for the"
+            " teacher",
+            f"{remedy}, with the same messages",
+        )
+    return {"target": teacher}
+
+
 def label_names(target: Any) -> list[str]:
     """Return the labels of a row as texts: 1.0 and 1 are the same one, as tables have numbers."""
     values = target if isinstance(target, list) else [target]
@@ -156,6 +277,12 @@ def label_names(target: Any) -> list[str]:
 
 add_format("preference", ("chosen", "rejected"), _preference, ("prompt", *_CHAT_FIELDS))
 add_format("rated", ("prompt", "completion", "label"), _rated, _CHAT_FIELDS, also=("preference",))
+add_format(
+    "distilled",
+    ("target_tokens", "top_logprobs"),
+    _distilled,
+    ("messages", "prompt", "reference", "prompt_tokens", "error", *_CHAT_FIELDS),
+)
 add_format("labelled", ("label",), _labelled, ("text", "messages", "prompt", *_CHAT_FIELDS))
 add_format("scored_pairs", ("text1", "text2", "score"), _scored, ("weight",))
 add_format(
@@ -169,6 +296,7 @@ add_format(
 PART_NAMES: Final = {
     "preference": ("chosen", "rejected"),
     "rated": ("answer",),
+    "distilled": ("answer",),
     "labelled": ("label",),
     "pairs": ("query", "positive", "negative"),
     "scored_pairs": ("text1", "text2"),

@@ -388,7 +388,10 @@ UNUSED = {
         ("chosen", "rejected", "rejected_response", "chosen_response"),
         "not used: this training learns an answer, and does not compare two",
     ),
-    "logprobs": "not used: this training learns texts, not another model's probabilities",
+    **dict.fromkeys(
+        ("logprobs", "top_logprobs"),
+        "not used: this training learns texts, not another model's probabilities",
+    ),
     "functions": "not used; calls and their definitions are read from `tools`",
 }
 """Columns of other kinds of training -> what becomes of them. All others are named as columns."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal
 
-_LOWER_WORDS = frozenset({"loss", "logloss", "perplexity", "error", "errors", "wer", "cer"})
+_LOWER_WORDS = frozenset({"loss", "logloss", "perplexity", "error", "errors", "wer", "cer", "kl"})
 _BETWEEN = re.compile(r"[_./\s-]+")
 _LOWER = frozenset({"ece", "grounded_unsupported", "grounded_refused_wrongly"})
 _NEITHER = frozenset({"confidence", "grounded_refused", "grounded_refused_unknown"})

@@ -30,6 +30,19 @@ ADDED: dict[str, pa.DataType] = {
 }
 """Columns that each output has; `label_scores`, `parsed` are JSON. `input_raw`: a row of the input
 that could not be read or whose values do not fit the columns."""
+OF_TOP_LOGPROBS: dict[str, pa.DataType] = {
+    "messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
+    "target_tokens": pa.list_(pa.int32()),
+    "top_logprobs": pa.struct(
+        {
+            "token_ids": pa.list_(pa.list_(pa.int32())),
+            "logprobs": pa.list_(pa.list_(pa.float32())),
+        }
+    ),
+}
+"""Columns of an output with `task.top_k` besides: the chat with the reference as its answer, the
+tokens of that answer, and for each of them the most probable tokens (`top_k` each, the most
+probable one first) with the natural logarithms of their probabilities."""
 METRIC_PREFIX = "metric_"
 _RENAMED = "input_"
 _TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
@@ -57,11 +70,18 @@ class OutputColumns:
     metrics: tuple[str, ...] = ()
     is_json: bool = False
     """True if the answers are JSON."""
+    has_top_logprobs: bool = False
+    """True if it has the columns of `OF_TOP_LOGPROBS`."""
+
+    @property
+    def added(self) -> dict[str, pa.DataType]:
+        """Return the columns that scoring adds, without metrics."""
+        return {**ADDED, **OF_TOP_LOGPROBS} if self.has_top_logprobs else ADDED
 
     def output_name(self, name: str) -> str:
         """Return the column's name in the output, other than that of one of ours."""
         renamed = name
-        while renamed in ADDED or renamed.startswith(METRIC_PREFIX):
+        while renamed in self.added or renamed.startswith(METRIC_PREFIX):
             renamed = f"{_RENAMED}{renamed}"
             while renamed in self.names:  # The input has both, as in an output scored again.
                 renamed = f"{_RENAMED}{renamed}"
@@ -118,7 +138,7 @@ def part_table(
             arrays[output_name] = source[name]
         else:
             arrays[output_name] = _input_array(name, kind, scored, raw)
-    arrays.update(_added(scored, raw, columns.is_json))
+    arrays.update(_added(scored, raw, columns))
     for name in columns.metrics:
         values = [row.metrics.get(name) for row in scored]
         arrays[f"{METRIC_PREFIX}{name}"] = pa.array(values, pa.float64())
@@ -168,7 +188,7 @@ def _as_json(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _added(
-    scored: Sequence[ScoredRow], raw: Mapping[int, str], is_json: bool
+    scored: Sequence[ScoredRow], raw: Mapping[int, str], output: OutputColumns
 ) -> dict[str, pa.Array]:
     answers, errors = [row.answer for row in scored], [row.error or None for row in scored]
     good = [None if a is None or a.error else a for a in answers]
@@ -180,7 +200,9 @@ def _added(
         "output": texts,
         "label": [t if a and a.scores else None for a, t in zip(good, texts, strict=True)],
         "label_scores": [json.dumps(a.scores) if a and a.scores else None for a in good],
-        "parsed": [t if is_json and not e else None for t, e in zip(texts, errors, strict=True)],
+        "parsed": [
+            t if output.is_json and not e else None for t, e in zip(texts, errors, strict=True)
+        ],
         "logprob": [a.logprob if a else None for a in good],
         "embedding": [a.embedding if a else None for a in good],
         "prompt_tokens": [a.prompt_tokens if a else None for a in answers],
@@ -188,8 +210,21 @@ def _added(
         "finish_reason": [a.finish if a else None for a in answers],
         "error": errors,
         "input_raw": [raw.get(row.row.number) for row in scored],
+        "messages": [_chat(row) if a else None for row, a in zip(scored, good, strict=True)],
+        "target_tokens": [a.target_tokens if a else None for a in good],
+        "top_logprobs": [
+            {"token_ids": a.top_tokens, "logprobs": a.top_logprobs} if a and a.top_tokens else None
+            for a in good
+        ],
     }
-    return {name: _array(values, ADDED[name]) for name, values in columns.items()}
+    return {name: _array(columns[name], kind) for name, kind in output.added.items()}
+
+
+def _chat(row: ScoredRow) -> list[dict[str, str]] | None:
+    """Return the messages of a row with the reference as the answer; None for a text."""
+    if isinstance(row.prompt, str) or row.reference is None:
+        return None
+    return [*row.prompt, {"role": "assistant", "content": row.reference}]
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:

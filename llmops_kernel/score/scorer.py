@@ -161,7 +161,7 @@ class Scorer:
         results = source.answers(job, prompts, targets, [row.row.number for row in valid_rows])
         for row, answer in zip(valid_rows, results, strict=True):
             row.answer = answer
-            row.error = answer.error or _not_json(job, answer)
+            row.error = answer.error or _not_json(job, answer) or _lacks_tokens(job, answer)
 
     def _count(
         self, index: int, valid_rows: Sequence[ScoredRow], answers: Sequence[Answer]
@@ -239,6 +239,16 @@ def _not_json(job: Job, answer: Answer) -> str:
         cut = answer.finish == "length"
         return "the answer was cut at sampling.max_tokens" if cut else f"not JSON: {error}"
     return ""
+
+
+def _lacks_tokens(job: Job, answer: Answer) -> str:
+    """Return what an engine of the user's left out, which a training could not do without."""
+    if not job.top_logprobs or answer.top_tokens:
+        return ""
+    return (
+        "the engine returned no most probable tokens for task.top_k; set engine.type to vllm or"
+        " transformers"
+    )
 
 
 # --- Answers of an engine that may die meanwhile ---

@@ -74,6 +74,7 @@ def open_table(
         input_columns.types,
         metrics=metrics,
         is_json=config.task.type == "json",
+        has_top_logprobs=config.task.top_k is not None,
     )
     return Table(plan, columns)
 
@@ -129,6 +130,7 @@ def columns_from(data: dict[str, Any]) -> OutputColumns:
         types=tuple(data["types"]),
         metrics=tuple(data["metrics"]),
         is_json=bool(data["is_json"]),
+        has_top_logprobs=bool(data.get("has_top_logprobs")),
     )
 
 
@@ -149,6 +151,7 @@ def job_of(config: ScoreConfig, *, adapter: str) -> Job:
         task=task.type,
         choices=task.choices,
         json_schema="" if task.json_schema is None else json.dumps(task.json_schema),
+        top_logprobs=task.top_k or 0,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,

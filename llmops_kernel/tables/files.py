@@ -141,6 +141,21 @@ def _saved(infos: list[dict[str, Any]], root: str, split: str, path: str) -> lis
     return [info for name, info in tables.items() if name.startswith(f"{split}/")]
 
 
+def is_output(folder: Path) -> bool:
+    """Return whether a folder is that of a scoring, or of Spark: parts, and notes beside them.
+
+    Raises DataError where a scoring has not written all parts yet.
+    """
+    if (folder / "_SUCCESS").exists():
+        return True
+    if not (folder / "_ledger").exists():
+        return False
+    raise DataError(
+        f"{folder} is the output of a scoring that has not finished.",
+        remedy="wait until it has, or finish it with `llmops retry RUN`",
+    )
+
+
 def _without_notes(files: list[TableFile]) -> list[TableFile]:
     """Leave out texts beside tables of other formats, such as a README.txt."""
     tables = [file for file in files if file.format != "text"]

@@ -18,6 +18,15 @@ ROWS: dict[str, dict[str, Any]] = {
     "dpo": {"prompt": "what is {n}?", "chosen": "it is {n}", "rejected": "no idea"},
     "orpo": {"prompt": "what is {n}?", "chosen": "it is {n}", "rejected": "no idea"},
     "kto": {"prompt": "what is {n}?", "completion": "it is {n}", "label": True},
+    "distill": {
+        "prompt": "what is {n}?",
+        "reference": "no",
+        "target_tokens": [77, 78, 257],
+        "top_logprobs": {
+            "token_ids": [[77, 1], [78, 1], [257, 1]],
+            "logprobs": [[-0.5, -1.5], [-0.5, -1.5], [-0.5, -1.5]],
+        },
+    },
     "reward": {"prompt": "what is {n}?", "chosen": "it is {n}", "rejected": "no idea"},
     "classify": {"text": "dish {n}", "label": "even"},
     "embed": {"query": "dish {n}", "positive": "a dish named {n}"},

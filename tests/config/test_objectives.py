@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from llmops_kernel.config.models.objectives import OBJECTIVES, recorded
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.config.objective_rows import label_names
+from llmops_kernel.config.objective_rows import Teacher, label_names
 from llmops_kernel.config.row_formats import Fault, fields_of, recognised, shaped
 
 USER = {"role": "user", "content": "why?"}
@@ -17,6 +18,19 @@ GOOD = {"role": "assistant", "content": "so"}
 BAD = {"role": "assistant", "content": "no"}
 READ = {**USER, "weight": 0}
 PAIR = {"parts": [{"messages": [READ, GOOD]}, {"messages": [READ, BAD]}]}
+
+
+TAUGHT = {
+    "prompt_tokens": 3,
+    "target_tokens": [5, 2],
+    "top_logprobs": {"token_ids": [[5, 6], [2, 7]], "logprobs": [[-0.5, -1.5], [-0.25, -2.0]]},
+}
+LEARNT = {
+    "parts": [{"messages": [READ, GOOD]}],
+    "teacher": Teacher(
+        (5, 2), 3, 2, struct.pack("4i", 5, 6, 2, 7), struct.pack("4f", -0.5, -1.5, -0.25, -2.0)
+    ),
+}
 
 
 def texts(*parts: str) -> dict[str, Any]:
@@ -43,6 +57,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"parts": [{"messages": [READ, GOOD]}], "target": 0.0},
     ),
     "pairs to be rated": ("rated", {"prompt": "why?", "chosen": "so", "rejected": "no"}, PAIR),
+    "a teacher": ("distilled", {**TAUGHT, "messages": [USER, GOOD]}, LEARNT),
+    "a teacher's prompt": ("distilled", {**TAUGHT, "prompt": "why?", "reference": "so"}, LEARNT),
     "a label": ("labelled", {"text": "a", "label": "x"}, {**texts("a"), "target": "x"}),
     "several": ("labelled", {"text": "a", "label": ["x"]}, {**texts("a"), "target": ["x"]}),
     "a chat": (
@@ -84,6 +100,14 @@ BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
     "nothing common": ("preference", {"chosen": [GOOD], "rejected": [BAD]}, "no common beginning"),
     "a question": ("preference", {"prompt": "a", "chosen": [USER], "rejected": [BAD]}, "no answer"),
     "no judgement": ("rated", {"prompt": "a", "completion": "b", "label": "good"}, "'good'"),
+    "not scored": ("distilled", {**TAUGHT, "top_logprobs": None, "error": "long"}, "teacher: long"),
+    "no chat": ("distilled", TAUGHT, "no `messages`, nor `prompt`"),
+    "no answer": ("distilled", {**TAUGHT, "messages": [USER]}, "no answer of the assistant"),
+    "fewer tokens": (
+        "distilled",
+        {**TAUGHT, "messages": [USER, GOOD], "target_tokens": [5]},
+        "has 1",
+    ),
     "no label": ("labelled", {"text": "a", "label": None}, "`label` is null"),
     "NaN": ("labelled", {"text": "a", "label": float("nan")}, "`label` is nan"),
     "no text": ("labelled", {"label": "x"}, "no `text`"),

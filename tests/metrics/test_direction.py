@@ -25,6 +25,8 @@ from llmops_kernel.metrics.scores import better_of, lower_is_better
         ("val/loss_epoch", "lower"),
         ("wer", "lower"),
         ("eval.cer", "lower"),
+        ("eval_kl", "lower"),
+        ("eval_teacher_agreement", "higher"),
         ("WER-clean", "lower"),
         ("word_error_rate", "lower"),
         ("wer/clean", "lower"),

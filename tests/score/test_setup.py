@@ -109,6 +109,22 @@ def test_files_that_the_driver_does_not_see_are_left_to_the_engine() -> None:
     check_adapter_base(EngineSpec(type="vllm", model="/nowhere"), "s3://bucket/adapter")
 
 
+@pytest.mark.parametrize(
+    ("task", "prompt", "match"),
+    [
+        ({"type": "generate", "top_k": 8}, {"reference": "b"}, "only logprob uses it"),
+        ({"type": "logprob", "top_k": 8}, {}, "expected answer, and none is named"),
+        ({"type": "logprob", "top_k": 8}, {"reference": "b", "chat": False}, "chat is false"),
+    ],
+)
+def test_the_most_probable_tokens_are_of_an_answer_in_a_chat(
+    task: dict[str, Any], prompt: dict[str, Any], match: str
+) -> None:
+    values: dict[str, Any] = {"model": "m", "input": "x", "prompt": {"template": "{a}", **prompt}}
+    with pytest.raises(ValueError, match=match):
+        ScoreConfig.model_validate({**values, "task": task})
+
+
 def test_perplexity_without_a_reference_is_of_the_prompt() -> None:
     values: dict[str, Any] = {"model": "m", "input": "x", "prompt": "{a}", "task": "logprob"}
     values["evaluation"] = {"metrics": ["perplexity"]}

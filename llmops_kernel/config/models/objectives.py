@@ -145,6 +145,22 @@ class SimpoObjective(ObjectiveConfig):
 
 
 @OBJECTIVES.add
+class DistillObjective(ObjectiveConfig):
+    variant_name = "distill"
+    summary = "learns a teacher's probabilities of the tokens of answers"
+    worker_side = "llmops_kernel.train.objectives.distill:Distill"
+    rows = "distilled"
+
+    type: Literal["distill"] = "distill"
+    divergence: Literal["forward", "reverse"] = "forward"
+    """`forward` KL: the student covers all that the teacher thinks probable; `reverse`: it keeps to what the teacher thinks most probable (MiniLLM)."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Divides the log-probabilities of both before they are compared: larger values look more at improbable tokens."""
+    hard_weight: float = Field(default=0.0, ge=0, le=1)
+    """Weight of the answers themselves, as objective sft learns them; the teacher's is the rest, up to 1."""
+
+
+@OBJECTIVES.add
 class KtoObjective(ObjectiveConfig):
     variant_name = "kto"
     summary = "learns from single answers that are marked as good or bad"

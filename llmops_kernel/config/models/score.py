@@ -133,6 +133,10 @@ class Task(Section):
     """The answers of `classify`."""
     json_schema: dict[str, Any] | None = None
     """JSON schema of the answers of `json`."""
+    top_k: int | None = Field(default=None, ge=1)
+    """For `logprob`: also write this many most probable tokens at each token of the reference, for
+    `objective: distill`. The reference is then the whole answer as a training learns it: as the
+    chat template writes it, with the token that ends it."""
 
 
 class Sampling(Section):
@@ -306,7 +310,21 @@ def _task(config: ScoreConfig) -> Iterator[Broken]:
             message="json needs the schema of the answers",
             suggestion="write it as `json_schema: {type: object, properties: {...}}`",
         )
-    for name, owner in (("choices", "classify"), ("json_schema", "json")):
+    if task.top_k is not None and not config.prompt.reference and config.hooks.file is None:
+        yield Broken(
+            path="task.top_k",
+            message="rates the tokens of an expected answer, and none is named",
+            suggestion="name its column in prompt.reference",
+            uses=("prompt.reference", "hooks"),
+        )
+    if task.top_k is not None and not config.prompt.chat:
+        yield Broken(
+            path="task.top_k",
+            message="rates an answer in a chat, and prompt.chat is false",
+            suggestion="set prompt.chat=true, or leave task.top_k out",
+            uses=("prompt.chat",),
+        )
+    for name, owner in (("choices", "classify"), ("json_schema", "json"), ("top_k", "logprob")):
         if getattr(task, name) and task.type != owner:
             yield Broken(
                 path=f"task.{name}",

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llmops_kernel.errors import ModelError
+from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.models.answer_ends import answer_ends, stop_tokens, turn_end
+from llmops_kernel.models.answer_spans import Template, laid_out, tokens
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
 
 MAX_CONTEXT = 4096
@@ -77,6 +78,30 @@ def answer_tokens(tokenizer: Any, text: str) -> list[int]:
     """
     ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     return ids
+
+
+def learnt_answer(tokenizer: Any, prompt: Prompt, answer: str) -> tuple[list[int], list[int]]:
+    """Return the tokens of a chat up to an answer, and those of the answer as a training has them.
+
+    They are the tokens that carry loss in imitation (`models.answer_spans`): of the whole chat in
+    its template, with what ends the turn, such as `<|im_end|>` and a line break. Unlike
+    `answer_tokens`, which are of the text alone. Raises PromptError.
+    """
+    if isinstance(prompt, str) or not answer:
+        raise PromptError("top_k rates the answer in a chat: give messages and a reference")
+    chat = [*prompt, {"role": "assistant", "content": answer}]
+    is_learnt = [message is chat[-1] for message in chat]
+    try:
+        layout = laid_out(chat, is_learnt, 0, Template(tokenizer))[-1]
+        ids, inside = tokens(layout, tokenizer)
+    except DataError as error:
+        raise PromptError(error.message.removeprefix("Row 0: ")) from error
+    except Exception as error:  # A template is a program of the model's author.
+        raise PromptError(f"the model's chat template rejects the messages: {error}") from error
+    places = [place for place, is_inside in enumerate(inside) if is_inside]
+    if not places or not places[0] or len(places) != places[-1] + 1 - places[0]:
+        raise PromptError("the chat template does not write the reference in one piece")
+    return ids[: places[0]], ids[places[0] : places[-1] + 1]
 
 
 def check_length(prompt: int, answer: int, context: int) -> None:
@@ -180,6 +205,10 @@ class Item:
 
 def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
     """Raise PromptError for a request that cannot be answered."""
+    if job.top_logprobs:
+        prompt, target = learnt_answer(tokenizer, request.prompt, request.target)
+        check_length(len(prompt), len(target) + 1, context)
+        return Item(request=request, job=job, prompt=prompt, target=target)
     item = Item(request=request, job=job, prompt=prompt_tokens(tokenizer, request.prompt))
     item.ends = (*answer_ends(tokenizer), *stop_tokens(tokenizer, job.stop))
     item.stop = job.stop

@@ -75,6 +75,8 @@ class Job:
     choices: tuple[str, ...] = ()
     json_schema: str = ""
     """The schema of the task `json`, as JSON."""
+    top_logprobs: int = 0
+    """For `logprob`: how many most probable tokens are returned at each token of the target."""
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int | None = None
@@ -119,6 +121,12 @@ class Answer:
     scores: dict[str, float] | None = None
     """Task `classify`: choice -> probability 0..1 among the choices; they sum to 1."""
     embedding: list[float] | None = None
+    target_tokens: list[int] | None = None
+    """With `Job.top_logprobs`: the tokens of the target."""
+    top_tokens: list[list[int]] | None = None
+    """The most probable tokens at each of `target_tokens`, the most probable one first."""
+    top_logprobs: list[list[float]] | None = None
+    """Natural logarithms of their probabilities; of the whole distribution, without temperature."""
     is_final: bool = True
     """False for a part of a streamed answer; `text` is all that is there so far."""
 

@@ -118,6 +118,7 @@ def _pair(stem: str, ending: str, shape: Shape) -> dict[str, tuple[Shape, str]]:
 
 
 _CHATS = _pair("chat", "jsonl", chat)
+_INSTRUCTIONS = _pair("alpaca", "jsonl", instruction)
 _TEXTS = _pair("menu", "txt", text)
 _PREFERENCES = _pair("preference", "jsonl", preference)
 
@@ -132,6 +133,7 @@ class Example:
     data: Mapping[str, tuple[Shape, str]]
     """Data file -> the shape of its rows and the part of the menu data that they come from."""
     code: tuple[str, ...] = ()
+    """Further files, as they are: code, other configs, data that a model has made."""
 
     @property
     def ending(self) -> str:
@@ -144,7 +146,7 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "alpaca": Example(
         config="alpaca.train.yaml",
         title="Instructions with answers, LoRA",
-        data=_pair("alpaca", "jsonl", instruction),
+        data=_INSTRUCTIONS,
     ),
     "continued-pretraining": Example(
         config="continued-pretraining.train.yaml",
@@ -153,6 +155,12 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     ),
     "dpo": Example(
         config="dpo.train.yaml", title="Preferences between two answers, DPO", data=_PREFERENCES
+    ),
+    "distill": Example(
+        config="distill.train.yaml",
+        title="What a teacher thinks of answers, distillation",
+        data=_INSTRUCTIONS,
+        code=("teacher.score.yaml", "data/distill-train.jsonl", "data/distill-eval.jsonl"),
     ),
     "reward": Example(
         config="reward.train.yaml",

@@ -15,10 +15,10 @@ from llmops_kernel.config.objective_rows import label_names
 from llmops_kernel.config.problems import did_you_mean, listed
 from llmops_kernel.errors import HookError, LLMOpsError, ModelError
 from llmops_kernel.models import catalogue
+from llmops_kernel.models.answer_spans import template_warnings
 from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import CheckedSource, DataCheck, Finding, PreviewJob
-from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.preview.look import Formatted
 from llmops_kernel.train.data.preview.report import leaks
 from llmops_kernel.train.data.preview.work import Inspection, SourceInspector, hooks_of

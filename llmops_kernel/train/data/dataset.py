@@ -11,9 +11,9 @@ from llmops_kernel.config.models.sections import DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import DataError
 from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.models.answer_spans import template_warnings
 from llmops_kernel.store import paths
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.examples import (
     Example,
     Packed,

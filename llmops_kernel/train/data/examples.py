@@ -9,10 +9,11 @@ from itertools import accumulate
 from typing import Any
 
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.config.objective_rows import aligned
 from llmops_kernel.config.row_formats import Fault, Use, renamed, shaped
 from llmops_kernel.errors import DataError
 from llmops_kernel.models.answer_ends import answer_ends, until_end
-from llmops_kernel.train.data.answer_spans import Template, laid_out, rendered, tokens
+from llmops_kernel.models.answer_spans import Template, laid_out, rendered, tokens
 from llmops_kernel.train.data.skipped import Fields
 from llmops_kernel.train.data.sources import Row
 from llmops_kernel.train.hooks import Hooks, call
@@ -291,6 +292,8 @@ def _tokenise_parts(row: Row, number: int | str, tokenizer: Any, data: DataConfi
             if not num_counted(example):  # A chat that is read and not answered.
                 example = Example(example.input_ids, example.input_ids)
         parts.append(example)
+    if "teacher" in row:
+        row = {**row, **_sound(aligned(row["teacher"], parts[0], data.max_length), number, data)}
     if str(data.format) == "rated" and len(parts) > 1:
         rated = zip(parts, (1.0, 0.0), strict=True)
         return [Group.of([part], target, number) for part, target in rated]
@@ -341,10 +344,7 @@ def _tokenise_chat(row: Row, number: int | str, tokenizer: Any, data: DataConfig
     template = Template(tokenizer, row.get("tools"))
     examples = []
     for chat in laid_out(messages, is_read if is_all else learnt, number, template, as_one=is_all):
-        ids, inside = tokens(chat, tokenizer)
-        counts = [not token for token in inside] if is_all else inside
-        if chat.end is not None:
-            ids, counts = [*ids, chat.end], [*counts, True]
+        ids, counts = tokens(chat, tokenizer, outside=is_all)
         labels = [
             token if has_loss else IGNORED for token, has_loss in zip(ids, counts, strict=True)
         ]

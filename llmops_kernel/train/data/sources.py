@@ -13,7 +13,7 @@ from typing import Any, get_args
 from llmops_kernel.config.models.sections import DataConfig, RowFormat
 from llmops_kernel.errors import DataError, LLMOpsError
 from llmops_kernel.store.files import find, is_pattern
-from llmops_kernel.tables.files import FORMATS, TableFile, open_url, table_files
+from llmops_kernel.tables.files import FORMATS, TableFile, is_output, open_url, table_files
 from llmops_kernel.tables.formats.lines import not_json
 
 Row = dict[str, Any]
@@ -134,7 +134,9 @@ class Source:
         if self.path is None and not self.is_url:
             return False
         suffix = PurePosixPath(self.name).suffix.lower()
-        if suffix in _ALONE or (self.path is not None and self.path.is_dir()):
+        if self.path is not None and self.path.is_dir():
+            return is_output(self.path)
+        if suffix in _ALONE:
             return False
         if suffix == ".json":
             place = self.name if self.path is None else str(self.path)

@@ -19,7 +19,7 @@ from llmops_kernel.config import row_formats
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Use
 from llmops_kernel.errors import DataError
-from llmops_kernel.models import answer_ends
+from llmops_kernel.models import answer_ends, answer_spans
 from llmops_kernel.store.files import least_used, write_whole
 from llmops_kernel.tables import files as table_files
 from llmops_kernel.train.data.examples import Example, Tokenised
@@ -33,6 +33,7 @@ _CODE = (
     Path(table_files.__file__).parent,
     Path(row_formats.__file__),
     Path(answer_ends.__file__),
+    Path(answer_spans.__file__),
 )
 
 

@@ -73,7 +73,7 @@ class Objective:
     # --- A batch ---
 
     def target(self, row: Group) -> Any:
-        """Return the row's target as a number, or as a list of numbers."""
+        """Return the row's target as a number, or as a list of numbers; None: not in a batch."""
         return row.target
 
     def add_to_batch(self, batch: dict[str, Any], rows: Sequence[Group], collate: Any) -> None:
@@ -175,7 +175,8 @@ class GroupCollator:
     def __call__(self, rows: Sequence[Group]) -> dict[str, Any]:
         batch = self.sequences(each_part(rows))
         batch[GROUPS] = torch.tensor([[len(row.lengths), not row.is_blank] for row in rows])
-        if rows[0].target is not None:
-            batch[TARGETS] = torch.tensor([self.objective.target(row) for row in rows])
+        targets = [self.objective.target(row) for row in rows]
+        if targets[0] is not None:
+            batch[TARGETS] = torch.tensor(targets)
         self.objective.add_to_batch(batch, rows, self.sequences)
         return batch

@@ -78,6 +78,17 @@ CASES = (
     Case("json", Job(task="json", json_schema=SCHEMA, max_tokens=64), _MENU[:2]),
     Case("broken schema", Job(task="json", json_schema='{"type": "banana"}'), _MENU[:1]),
     Case("target", Job(task="logprob"), _requests([m.prompt for m in _MENU[:3]], list(_CHOICES))),
+    Case(
+        "most probable",
+        Job(task="logprob", top_logprobs=3),
+        _requests([m.prompt for m in _MENU[:3]], list(_CHOICES)),
+    ),
+    Case(
+        "more than vLLM gives",
+        Job(task="logprob", top_logprobs=21),
+        _requests([_MENU[0].prompt], ["yes"]),
+    ),
+    Case("no reference", Job(task="logprob", top_logprobs=3), _MENU[:1]),
     Case("own tokens", Job(task="logprob"), _requests(list(DISHES[:3]))),
     Case("too long", Job(max_tokens=4), _requests(["x " * 3000, "short"])),
     Case("at the end", Job(max_tokens=400), _requests(["1 " * 245])),

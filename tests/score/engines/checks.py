@@ -32,6 +32,7 @@ def check(answers: Answers, *, context: int) -> None:
     _check_chosen(answers)
     _check_json(answers)
     _check_likelihood(answers)
+    _check_most_probable(answers)
     _check_length(answers, context)
     _check_stream(answers)
     _check_adapters(answers)
@@ -99,6 +100,22 @@ def _check_likelihood(answers: Answers) -> None:
         assert one.output_tokens == one.prompt_tokens - 1
         assert one.logprob is not None
         assert one.logprob < 0
+
+
+def _check_most_probable(answers: Answers) -> None:
+    """The target is the whole answer with its end, and its own probabilities are among those."""
+    for one, bare in zip(final(answers, "most probable"), final(answers, "target"), strict=True):
+        assert one.target_tokens is not None
+        assert one.top_tokens is not None
+        assert one.top_logprobs is not None
+        assert one.logprob is not None
+        assert len(one.target_tokens) == one.output_tokens > bare.output_tokens
+        for tokens, values in zip(one.top_tokens, one.top_logprobs, strict=True):
+            assert len(set(tokens)) == len(values) == 3
+            assert values == sorted(values, reverse=True)
+            assert math.fsum(map(math.exp, values)) <= 1 + 1e-5
+    (unnamed,) = final(answers, "no reference")
+    assert "reference" in unnamed.error
 
 
 def _check_length(answers: Answers, context: int) -> None:

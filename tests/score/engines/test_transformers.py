@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.hardware.precision import cpu_facts
@@ -89,6 +90,34 @@ def test_a_batch_answers_like_its_rows_alone(tiny_llama: Path) -> None:
             assert alone is not None
             assert alone.text == together[number].text
             assert alone.logprob == pytest.approx(together[number].logprob, abs=1e-2)
+
+
+def test_the_most_probable_tokens_are_those_of_plain_transformers(tiny_llama: Path) -> None:
+    """Also those of the end of the turn, which a student learns to write."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_llama)
+    model = AutoModelForCausalLM.from_pretrained(tiny_llama, dtype=torch.float32).eval()
+    engine = load_engine(spec(tiny_llama))
+    answers = ["no meat", "x", "yes, it is vegan"]
+    job, found = Job(task="logprob", top_logprobs=4), {}
+    for number, answer in enumerate(answers):
+        engine.add(Request(id=number, prompt=cases.chat(f"dish {number}"), target=answer), job)
+    while engine.unfinished:
+        found |= {one.id: one for one in engine.step()}
+    for number, answer in enumerate(answers):
+        chat = cases.chat(f"dish {number}")
+        before = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        chat.append({"role": "assistant", "content": answer})
+        ids = tokenizer(tokenizer.apply_chat_template(chat, tokenize=False)).input_ids
+        begin = len(tokenizer(before).input_ids)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids])).logits[0]
+        values, tokens = logits[begin - 1 : -1].log_softmax(-1).topk(4)
+        one = found[number]
+        assert one.prompt_tokens == begin
+        assert one.target_tokens == ids[begin:]
+        assert tokenizer.decode(one.target_tokens[-1:]) == "<|end|>"
+        assert one.top_tokens == tokens.tolist()
+        assert torch.tensor(one.top_logprobs) == pytest.approx(values, abs=1e-5)
 
 
 def test_nan_is_an_error_of_the_row(tiny_llama: Path) -> None:

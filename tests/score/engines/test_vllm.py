@@ -33,7 +33,8 @@ pytestmark = [
     ),
 ]
 CONTEXT = 512
-COMPARED = ("greedy", "text", "json", "classify", "target", "own tokens", "one", "two")
+COMPARED = ("greedy", "text", "json", "classify", "target", "most probable", "own tokens")
+COMPARED += ("one", "two")
 ROOT = Path(__file__).parents[3]
 
 
@@ -117,8 +118,19 @@ def test_the_same_answers_as_transformers(
             assert (mine.output_tokens, mine.finish) == (other.output_tokens, other.finish)
             if mine.logprob is not None:
                 assert mine.logprob == pytest.approx(other.logprob, abs=0.01)
+            for these, those in zip(mine.top_logprobs or (), other.top_logprobs or (), strict=True):
+                assert these == pytest.approx(those, abs=0.01)
+            if mine.top_tokens is not None:
+                assert mine.target_tokens == other.target_tokens
+                assert mine.top_tokens == other.top_tokens
             if mine.scores is not None:
                 assert mine.scores == pytest.approx(other.scores, abs=0.002)
+
+
+def test_more_tokens_than_the_engine_gives_name_its_option(answers: checks.Answers) -> None:
+    (one,) = checks.final(answers, "more than vLLM gives")
+    assert one.finish == "error"
+    assert "max_logprobs: 21" in one.error
 
 
 def test_the_same_vectors_as_transformers(

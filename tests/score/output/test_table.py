@@ -67,6 +67,27 @@ def test_all_parts_have_one_schema() -> None:
     assert second["error"].to_pylist() == ["row 1 is not JSON", None]
 
 
+def test_the_most_probable_tokens_have_columns_of_their_own() -> None:
+    row = TableRow(0, {"messages": "of the input"})
+    columns = OutputColumns(**{**vars(columns_of([row])), "has_top_logprobs": True})
+    prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    top = {"top_tokens": [[7, 9], [4, 2]], "top_logprobs": [[-0.5, -1.5], [-0.25, -3.0]]}
+    answer = Answer(0, target_tokens=[7, 2], **top)  # type: ignore[arg-type]
+    scored = [
+        ScoredRow(row, answer, prompt=prompt, reference="a"),
+        ScoredRow(TableRow(1, {}), Answer(1, finish="error", error="too long"), error="too long"),
+    ]
+    first, second = part_table(scored, columns, None).to_pylist()
+    assert first["messages"] == [*prompt, {"role": "assistant", "content": "a"}]
+    assert first["target_tokens"] == [7, 2]
+    assert first["top_logprobs"] == {
+        "token_ids": top["top_tokens"],
+        "logprobs": top["top_logprobs"],
+    }
+    assert first["input_messages"] == "of the input"
+    assert second["top_logprobs"] is second["messages"] is None
+
+
 def test_a_column_of_the_input_with_a_name_of_ours_is_renamed() -> None:
     row = TableRow(0, {"output": "old", "metric_x": 1.0, "name": "n"})
     columns = OutputColumns(**{**vars(columns_of([row])), "metrics": ("x",)})

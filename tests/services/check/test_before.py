@@ -91,6 +91,20 @@ FOUND = {
     ),
     "only one label": ("classify", LABELLED[::2], "all rows have the label 'a'"),
     "a score": ("embed", [{"text1": "a", "text2": "b", "score": 1}], "set objective.loss_type"),
+    "a teacher of another model": (
+        "distill",
+        [
+            {
+                "messages": [
+                    {"role": "user", "content": "a"},
+                    {"role": "assistant", "content": "b"},
+                ],
+                "target_tokens": [3],
+                "top_logprobs": {"token_ids": [[3, 4]], "logprobs": [[-0.5, -1.5]]},
+            }
+        ],
+        r"Row 1.*the answer is 2 tokens for the student and 1 for the teacher",
+    ),
     "no positive": ("embed", [{"query": "a"}], "positive"),
 }
 

@@ -14,9 +14,10 @@ from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.gallery import EXAMPLES, write_example
 
 TWO_STEPS = ("model=tiny-llama", "training.max_steps=2", "data.max_rows=16", "data.max_eval_rows=4")
-# The tiny model's vectors have 64 numbers.
+# The tiny model's vectors have 64 numbers. A teacher's rows have the tokens of their student.
 MORE = {
     "zero3-offload": ("training.global_batch_size=2",),
+    "distill": ("model=SmolLM2-135M-Instruct",),
     "two-tower": ("objective.dimensions=[16,32]",),
 }
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 import llmops_kernel
 from llmops_kernel.config.models.sections import DataConfig
+from llmops_kernel.models import answer_spans
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data import answer_spans, examples
+from llmops_kernel.train.data import examples
 from llmops_kernel.train.data.dataset import Dataset, load_dataset
 from llmops_kernel.train.data.examples import Example, Tokenised
 from llmops_kernel.train.data.sources import DataSources, Source

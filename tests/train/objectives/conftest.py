@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from llmops_kernel.models.catalogue import prepare
 
 STEPS = 20
 COUNT = 82
@@ -61,7 +65,44 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, make in ROWS.items():
         lines = [json.dumps(make(number)) + "\n" for number in range(COUNT)]
         (folder / f"{name}.jsonl").write_text("".join(lines))
+    rows = [json.dumps(row) + "\n" for row in taught()]
+    (folder / "taught.jsonl").write_text("".join(rows))
     return folder
+
+
+_SHARPNESS = 6
+
+
+def taught(top_k: int = 8) -> Iterator[dict[str, Any]]:
+    """Yield chats with the most probable tokens of a teacher, by plain Transformers."""
+    source = prepare("tiny-llama")
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    teacher = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for weight in teacher.parameters():
+            weight.add_(torch.randn_like(weight) * weight.std() * 0.5)
+    for number in range(COUNT):
+        question = {"role": "user", "content": f"what is {number} with {word(number)}?"}
+        answer = f"it is {word(number)}" + f" and {word(number + 1)}" * (number % 3)
+        chat = [question, {"role": "assistant", "content": answer}]
+        before, whole = (
+            tokenizer(
+                tokenizer.apply_chat_template(part, tokenize=False, add_generation_prompt=is_asked),
+                add_special_tokens=False,
+            ).input_ids
+            for part, is_asked in ((chat[:1], True), (chat, False))
+        )
+        with torch.no_grad():
+            logits = teacher(input_ids=torch.tensor([whole])).logits[0, len(before) - 1 : -1]
+        # Of random weights all tokens are about equally probable, which no teacher thinks.
+        values, ids = (logits * _SHARPNESS).log_softmax(-1).topk(top_k)
+        yield {
+            "messages": chat,
+            "prompt_tokens": len(before),
+            "target_tokens": whole[len(before) :],
+            "top_logprobs": {"token_ids": ids.tolist(), "logprobs": values.tolist()},
+        }
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ OBJECTIVES: dict[str, tuple[dict[str, Any], str, str]] = {
     "orpo": ({"type": "orpo"}, "pairs", "lora"),
     "simpo": ({"type": "simpo"}, "pairs", "full"),
     "kto": ({"type": "kto"}, "rated", "lora"),
+    "distill": ({"type": "distill", "hard_weight": 0.5}, "taught", "lora"),
+    "distill, all weights": ({"type": "distill", "divergence": "reverse"}, "taught", "full"),
     "reward": ({"type": "reward"}, "pairs", "lora"),
     "classify": ({"type": "classify"}, "labels", "full"),
     "regress": ({"type": "regress"}, "numbers", "lora"),

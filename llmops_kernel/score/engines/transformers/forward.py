@@ -157,13 +157,15 @@ def _logprob(
         total = float(places.gather(-1, targets[:, None]).sum())
         if math.isnan(total):
             yield failed(item.request, NAN, prompt_tokens=len(item.prompt))
-        else:
-            yield Answer(
-                id=item.request.id,
-                prompt_tokens=len(item.prompt),
-                output_tokens=keep,
-                logprob=total,
-            )
+            continue
+        answer = Answer(
+            id=item.request.id, prompt_tokens=len(item.prompt), output_tokens=keep, logprob=total
+        )
+        if count := min(item.job.top_logprobs, places.shape[-1]):
+            values, ids = places.topk(count, dim=-1)
+            answer.target_tokens = item.target
+            answer.top_tokens, answer.top_logprobs = ids.tolist(), values.tolist()
+        yield answer
 
 
 def embed(forward: Forward, items: Sequence[Item]) -> Iterator[Answer]:

@@ -119,7 +119,12 @@ class VllmEngine:
             )
         except (names.VLLMValidationError, ValueError) as error:
             subject = "JSON schema" if job.task == "json" else "request"
-            raise PromptError(f"vLLM rejects the {subject}: {error}") from error
+            more = (
+                f"; Try: engine.options: {{max_logprobs: {job.top_logprobs}}}"
+                if job.top_logprobs and "logprobs" in str(error)
+                else ""
+            )
+            raise PromptError(f"vLLM rejects the {subject}: {error}{more}") from error
         self._parts[name] = (task, part)
         task.sent.add(name)
 
@@ -371,14 +376,22 @@ class Weigh(Task):
     """`logprob`: of the target, or of the prompt's own tokens from the second on."""
 
     def start(self) -> Iterator[CoreRequest]:
-        yield CoreRequest(tuple(self.item.target), self._scoring(prompt_logprobs=0))
+        most = self.item.job.top_logprobs
+        yield CoreRequest(tuple(self.item.target), self._scoring(prompt_logprobs=most))
 
     def take(self, part: CoreRequest, output: Any) -> Answer | None:
         tokens = [*self.item.prompt, *part.after]
         count = len(part.after) or len(tokens) - 1
         pairs = list(zip(tokens, output.prompt_logprobs, strict=True))[len(tokens) - count :]
         total = sum(logprobs[token].logprob for token, logprobs in pairs)
-        return self._answer(output_tokens=count, logprob=float(total))
+        answer = self._answer(output_tokens=count, logprob=float(total))
+        if most := self.item.job.top_logprobs:
+            # vLLM adds the target's own token where it is not among the most probable ones.
+            ranked = [sorted(place.items(), key=lambda pair: pair[1].rank) for _, place in pairs]
+            answer.target_tokens = list(part.after)
+            answer.top_tokens = [[token for token, _ in top[:most]] for top in ranked]
+            answer.top_logprobs = [[one.logprob for _, one in top[:most]] for top in ranked]
+        return answer
 
 
 class Embed(Task):

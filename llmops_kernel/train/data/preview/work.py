@@ -12,6 +12,7 @@ from llmops_kernel.config.models.sections import DataConfig, TrainSource
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.row_formats import Fault, fields_of, recognised, renamed
 from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.models.answer_spans import template_warnings
 from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.files import find
 from llmops_kernel.store.preview_job import (
@@ -25,7 +26,6 @@ from llmops_kernel.store.preview_job import (
     SourceRows,
     SourceShare,
 )
-from llmops_kernel.train.data.answer_spans import template_warnings
 from llmops_kernel.train.data.mixture import MixedRows, exact
 from llmops_kernel.train.data.preview.look import (
     Columns,

@@ -13,10 +13,10 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.models.answer_spans import rewrites_answers
 from llmops_kernel.store import paths
 from llmops_kernel.train.collectives import from_main
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.answer_spans import rewrites_answers
 from llmops_kernel.train.data.examples import Example, divided, format_row, may_divide, tokenise_row
 from llmops_kernel.train.data.mixture import exact
 from llmops_kernel.train.data.skipped import Fields

@@ -202,6 +202,19 @@ OBJECTIVES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         ["[answer (1.0)] "],
         ["because"],
     ),
+    "distill": (
+        {
+            "prompt": "why?",
+            "reference": "no",
+            "target_tokens": [77, 78, 257],
+            "top_logprobs": {
+                "token_ids": [[77, 1], [78, 1], [257, 1]],
+                "logprobs": [[-0.5, -1.5]] * 3,
+            },
+        },
+        ["[answer] "],
+        ["no<|end|>"],
+    ),
     "classify": ({"text": "a dish", "label": "hot"}, ["[label (hot)] "], []),
     "embed": (
         {"query": "a dish", "positive": "the dish", "negatives": ["one", "two"]},

@@ -263,8 +263,11 @@ def _prompt_warnings(template: Template) -> Iterator[WarningEvent]:
         )
 
 
-def tokens(chat: LaidOut, tokenizer: Any) -> tuple[list[int], list[bool]]:
-    """Return the tokens of a chat's text, and for each whether it is of a span or ends one."""
+def tokens(chat: LaidOut, tokenizer: Any, *, outside: bool = False) -> tuple[list[int], list[bool]]:
+    """Return the tokens of a chat, and for each whether it is of a span or ends one.
+
+    With `outside` whether it is of none. The end that the template lacks counts in both cases.
+    """
     encoded = tokenizer(chat.text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
     inside = [False] * len(ids)
@@ -281,7 +284,10 @@ def tokens(chat: LaidOut, tokenizer: Any) -> tuple[list[int], list[bool]]:
             place = bisect_left(starts, span.end)
             if span.next_ends and place < len(ids) and ids[place] in special_ids:
                 inside[place] = True
-    return ids, inside
+    counted = [not is_inside for is_inside in inside] if outside else inside
+    if chat.end is not None:
+        return [*ids, chat.end], [*counted, True]
+    return ids, counted
 
 
 def _marked(

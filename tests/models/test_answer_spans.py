@@ -14,7 +14,7 @@ import pytest
 
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.data.answer_spans import rewrites_answers, template_warnings
+from llmops_kernel.models.answer_spans import rewrites_answers, template_warnings
 from llmops_kernel.train.data.examples import IGNORED, Example, tokenise
 from llmops_kernel.train.data.token_cache import TokenCache
 from llmops_kernel.train.hooks import Hooks
