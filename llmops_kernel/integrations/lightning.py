@@ -30,7 +30,9 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
 
     `tokens`: a function of the batch that returns how many tokens it has, padding not counted;
     without it tokens per second and MFU stay unknown. `model`: a function of the LightningModule
-    that returns the language model inside it; default the module itself.
+    that returns the language model inside it; default the module itself. `flops`: a function of
+    the batch that returns the FLOPs that the model needs for it, forward and backward; for modules
+    that are no language model, of which MFU is else unknown.
     """
 
     def __init__(
@@ -40,10 +42,13 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         model: Callable[[Any], Any] = lambda module: module,
         sequence_length: int | None = None,
         keep: int = 2,
+        flops: Callable[[Any], float] | None = None,
     ) -> None:
-        self._count, self._find_model = tokens, model
+        self._counts = {"total_tokens": tokens, "flops": flops}
+        self._find_model = model
         self._sequence_length, self._keep = sequence_length, keep
-        self._tokens = 0
+        self._sums = dict.fromkeys(self._counts, 0.0)
+        """Of this worker, since the last step."""
         self._step = 0
         self._saved = ""
         self._validated: set[str] = set()
@@ -54,7 +59,8 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         if not track.active():
             return
         total = trainer.estimated_stepping_batches
-        self._step, self._tokens = trainer.global_step, 0
+        self._step = trainer.global_step
+        self._sums = dict.fromkeys(self._counts, 0.0)
         track.start(
             total_steps=int(total) if total != float("inf") else None,
             first_step=trainer.global_step + 1,
@@ -68,7 +74,8 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
     ) -> None:
         if not track.active():
             return
-        self._tokens += self._count(batch) if self._count else 0
+        for name, count in self._counts.items():
+            self._sums[name] += count(batch) if count else 0
         if trainer.global_step == self._step:
             return  # Gradients are accumulated; the optimizer has made no step.
         self._step = trainer.global_step
@@ -76,12 +83,11 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         track.step(
             step=self._step,
-            loss=loss,
             learning_rate=_learning_rate(trainer),
             epoch=float(trainer.current_epoch),
-            total_tokens=self._all_tokens(trainer),
+            **self._of_all_workers(trainer, loss),
         )
-        self._tokens = 0
+        self._sums = dict.fromkeys(self._counts, 0.0)
         self._report_checkpoint(trainer)
         if track.should_stop(step=self._step):
             self._stop(trainer)
@@ -91,15 +97,17 @@ class TrackCallback(_callback_class()):  # type: ignore[misc]
         self._trained |= metrics.keys() - self._validated
         return {name: float(metrics[name]) for name in metrics.keys() & self._trained}
 
-    def _all_tokens(self, trainer: Any) -> int | None:
-        """Sum over the workers; every worker calls this in the same step."""
-        if self._count is None:
-            return None
-        if trainer.world_size == 1:
-            return self._tokens
+    def _of_all_workers(self, trainer: Any, loss: Any) -> dict[str, Any]:
+        """Return the mean loss and the sums of what is counted; all call this in the same step."""
         torch = sys.modules["torch"]
-        tokens = torch.tensor(self._tokens, device=trainer.strategy.root_device)
-        return int(trainer.strategy.reduce(tokens, reduce_op="sum"))
+        known = {name: self._sums[name] for name, count in self._counts.items() if count}
+        if trainer.world_size == 1:
+            return {"loss": loss, **known}
+        mine = [float("nan") if loss is None else float(loss), *known.values()]
+        each = torch.tensor(mine, dtype=torch.float64, device=trainer.strategy.root_device)
+        total, *sums = trainer.strategy.reduce(each, reduce_op="sum").tolist()
+        mean = None if loss is None else total / trainer.world_size
+        return {"loss": mean, **dict(zip(known, sums, strict=True))}
 
     def _stop(self, trainer: Any) -> None:
         """Save on all workers, as Lightning asks for, and leave after this batch."""

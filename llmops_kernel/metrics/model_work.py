@@ -56,12 +56,15 @@ class ModelWork:
     """Weights among `forward` that are low-rank adapters' and can be turned off."""
 
     @property
-    def of_reference(self) -> ModelWork:
-        """Return the work of a forward pass without gradients, with the adapter turned off."""
+    def without_gradients(self) -> ModelWork:
+        """Return the work of a forward pass alone."""
         layers = (replace(layer, key_gradients=0, value_gradients=0) for layer in self.attention)
-        return ModelWork(
-            self.forward - self.adapters, 0.0, self.head_forward, 0.0, attention=tuple(layers)
-        )
+        return ModelWork(self.forward, 0.0, self.head_forward, 0.0, attention=tuple(layers))
+
+    @property
+    def of_reference(self) -> ModelWork:
+        """Return the work of a forward pass alone, with the adapter turned off."""
+        return replace(self.without_gradients, forward=self.forward - self.adapters)
 
 
 def required_flops(

@@ -81,6 +81,7 @@ def step(
     epoch: float | None = None,
     sequence_length: int | None = None,
     data_wait_s: float | None = None,
+    flops: Number | None = None,
 ) -> None:
     """Report that an optimizer step has ended.
 
@@ -89,7 +90,9 @@ def step(
     and MFU are computed from it (a Transformers model, also inside DistributedDataParallel,
     DeepSpeed or PEFT); where no table knows the architecture its modules are counted, unless the
     weights are sharded. Where that cannot be done they stay unknown. With `sequence_length=` the
-    FLOPs of attention are counted, else those of the weights alone.
+    FLOPs of attention are counted, else those of the weights alone. `flops`: what the model needs,
+    all workers together, since the last call of `step`, where the script knows it better: what is
+    padded or computed twice does not count.
     """
     tracker = session.tracker()
     if tracker is not None:
@@ -105,6 +108,7 @@ def step(
             epoch=epoch,
             sequence_length=sequence_length,
             data_wait_s=data_wait_s,
+            flops=flops,
         )
 
 

@@ -170,6 +170,7 @@ class Tracker:
         epoch: float | None = None,
         sequence_length: int | None = None,
         data_wait_s: float | None = None,
+        flops: Number | None = None,
     ) -> None:
         if not self._is_main:
             self._counter.count(step=step, tokens=None)
@@ -183,7 +184,7 @@ class Tracker:
             total_tokens=total_tokens,
         )
         self._warn_of_tokens(is_unclear=together is None and tokens is not None)
-        counted_step = self._counter.count(step=step, tokens=together)
+        counted_step = self._counter.count(step=step, tokens=together, flops=number(flops))
         if self._take_model(model):  # To count it counts in no step's time.
             self._counter.mark()
         self._report_start(first_step=counted_step.step)
@@ -228,6 +229,8 @@ class Tracker:
             self._worker.emit(PhaseEvent(name="first_step", state="end"))
 
     def _flops(self, counted_step: CountedStep) -> float | None:
+        if counted_step.flops is not None:
+            return counted_step.flops
         facts = self._model_facts
         if facts is None or facts.flops_of is None or counted_step.tokens is None:
             return None
@@ -349,6 +352,8 @@ class CountedStep:
     time_s: float | None
     tokens: int | None
     tokens_per_second: float | None
+    flops: float | None = None
+    """As the script said."""
 
 
 class StepCounter:
@@ -366,21 +371,24 @@ class StepCounter:
     def continue_after(self, step: int) -> None:
         self.last_step = step
 
-    def count(self, *, step: int | None, tokens: int | None) -> CountedStep:
-        """Count a report; `tokens` are of all workers, since the last report."""
+    def count(
+        self, *, step: int | None, tokens: int | None, flops: float | None = None
+    ) -> CountedStep:
+        """Count a report; `tokens` and `flops` are of all workers, since the last report."""
         now_s = self._clock()
         number = self.last_step + 1 if step is None else int(step)
         elapsed_s = None if self._marked_s is None else now_s - self._marked_s
         # A script may report each tenth step only.
         steps = max(1, number - self.last_step)
         if elapsed_s is None and steps > 1:
-            steps, tokens = 1, None  # Where the first of them began is unknown.
+            steps, tokens, flops = 1, None, None  # Where the first of them began is unknown.
         self._marked_s, self.last_step = now_s, number
         return CountedStep(
             step=number,
             time_s=None if elapsed_s is None else elapsed_s / steps,
             tokens=None if tokens is None else round(tokens / steps),
             tokens_per_second=tokens / elapsed_s if tokens is not None and elapsed_s else None,
+            flops=None if flops is None else flops / steps,
         )
 
 

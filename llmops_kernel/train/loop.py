@@ -265,11 +265,7 @@ class TrainingSession:
     @property
     def _references(self) -> int:
         """Return how many forward passes without gradients a step has for each sequence."""
-        objective = self.config.objective
-        if not objective.has_reference:
-            return 0
-        # KTO also asks both models for each prompt with another row's answer.
-        return 3 if objective.type == "kto" else int(not self._has_known_reference)
+        return int(self.config.objective.has_reference and not self._has_known_reference)
 
     def _add_reference(self) -> None:
         """Give the objective the model as it was before the training. Raises ModelError."""

@@ -101,6 +101,25 @@ def test_lightning_from_the_command_line(ray_cluster: ClusterInfo) -> None:
     assert run.view.total_steps == 4
 
 
+def test_two_towers_on_two_workers_find_dishes_that_they_have_not_seen(
+    ray_cluster: ClusterInfo,
+) -> None:
+    run = llmops.cluster(ray_cluster.name).submit(
+        NOTEBOOKS / "two-tower.script.yaml", args=["--model", "tiny-llama", "--steps", "30"]
+    )
+    succeeded(run)
+    before, after = run.view.evals
+    assert (before.step, after.step) == (0, 30)
+    recalls = [one.metrics["eval_recall@10"] for one in (before, after)]
+    assert recalls[0] < 0.1 < 0.15 < recalls[1]  # 10 of 192 at random.
+    metrics = run.metrics()
+    assert list(metrics.index) == list(range(1, 31))
+    assert metrics["loss"].iloc[-5:].mean() < metrics["loss"].iloc[:5].mean() - 1
+    assert (metrics["tokens"] > 64 * 20).all(), "of both workers"
+    assert metrics["mfu"].iloc[1:].between(0, 1, inclusive="neither").all()
+    assert run.view.checkpoints
+
+
 def test_rays_documented_trainer_with_transformers(ray_cluster: ClusterInfo) -> None:
     model = catalogue.prepare("tiny-llama")
     run = llmops.cluster(ray_cluster.name).submit(

@@ -71,7 +71,8 @@ LIGHTNING = """
     lightning.Trainer(
         max_steps=int(sys.argv[1]), max_epochs=-1, accelerator="cpu", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[TrackCallback(tokens=lambda batch: len(batch[0]))],
+        callbacks=[TrackCallback(tokens=lambda batch: len(batch[0]),
+                                 flops=lambda batch: 3e3 * len(batch[0]))],
     ).fit(Regression(), data, data, ckpt_path=track.resume_checkpoint())
 """
 
@@ -84,6 +85,7 @@ def test_lightning_reports_what_the_module_logs_and_its_validations(tmp_path: Pa
     assert [step.step for step in steps] == list(range(1, 11))
     assert [step.values for step in steps] == [{"accuracy": n + 0.5} for n in range(10)]
     assert all(step.loss > 0 and step.tokens == 8 for step in steps)
+    assert all(step.flops == 24e3 and 0 < step.mfu < 1 for step in steps[1:])
     [evaluation] = run.events("eval")
     assert (evaluation.step, set(evaluation.metrics)) == (8, {"val_loss"})
 

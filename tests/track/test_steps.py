@@ -61,13 +61,15 @@ def test_a_report_of_ten_steps_is_their_mean() -> None:
     counter = StepCounter(clock=clock)
     counter.mark()
     clock.now_s += 20
-    counted = counter.count(step=10, tokens=1000)
+    counted = counter.count(step=10, tokens=1000, flops=5e9)
     assert (counted.step, counted.time_s, counted.tokens) == (10, 2.0, 100)
+    assert counted.flops == 5e8
     assert counted.tokens_per_second == 50.0
 
 
 def test_tokens_of_an_unknown_number_of_steps_are_unknown() -> None:
-    assert StepCounter(clock=Clock()).count(step=10, tokens=1000).tokens is None
+    counted = StepCounter(clock=Clock()).count(step=10, tokens=1000, flops=5e9)
+    assert (counted.tokens, counted.flops) == (None, None)
 
 
 def test_steps_go_on_after_those_of_a_checkpoint() -> None:

@@ -62,7 +62,8 @@ class StepFlops:
     ) -> None:
         """Set it up. `kernels`: of attention; None where what they compute is not known.
 
-        `references`: forward passes without gradients over the same sequences, in each step.
+        `references`: forward passes of the model as it was, without gradients, over the same
+        sequences in each step. Both models read a batch inside of the batch, without gradients.
         """
         self._checkpointing, self._references = checkpointing, references
         self._kernels = kernels
@@ -82,20 +83,26 @@ class StepFlops:
             self._problem = _words(error)
 
     def __call__(self, counts: StepCounts) -> Flops:
-        tokens, squares = counts.tokens, counts.sum_squared_lengths
         if self._work is None:
             return Flops(self._preliminary(counts) if self._preliminary else None)
-        sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
-        reference, logits = self._work.of_reference, counts.logit_tokens
-        palm = palm_flops(self._work, **sums)
-        required = required_flops(self._work, **sums, logit_tokens=logits)
-        executed = self._executed(self._work, counts)
-        if again := self._references:
-            palm += again * palm_flops(reference, **sums) / 3  # Without the backward pass.
-            required += again * required_flops(reference, **sums, logit_tokens=logits)
-            more = self._executed(reference, counts)
-            executed = None if executed is None or more is None else executed + again * more
+        required, palm, executed = self._pass(self._work, counts)
+        reference = self._work.of_reference
+        passes = [(reference, counts)] * self._references
+        if counts.inner is not None:
+            passes += [(reference, counts.inner), (self._work.without_gradients, counts.inner)]
+        for work, each in passes:
+            more = self._pass(work, each)
+            required += more[0]
+            palm += more[1] / 3  # Without the backward pass.
+            executed = None if executed is None or more[2] is None else executed + more[2]
         return Flops(required, palm, executed)
+
+    def _pass(self, work: ModelWork, counts: StepCounts) -> tuple[float, float, float | None]:
+        """Return what is required, credited and executed."""
+        tokens, squares = counts.tokens, counts.sum_squared_lengths
+        sums: dict[str, Any] = {"tokens": tokens, "sum_squared_lengths": squares}
+        required = required_flops(work, **sums, logit_tokens=counts.logit_tokens)
+        return required, palm_flops(work, **sums), self._executed(work, counts)
 
     def _executed(self, work: ModelWork, counts: StepCounts) -> float | None:
         if self._kernels is None or counts.computed is None:

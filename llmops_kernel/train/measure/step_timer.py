@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from llmops_kernel.train.data.collate import COUNTS, KEPT
 
 _WHOLE = 10**9
 """A share of 1 as an integer."""
+_Counted = tuple[torch.Tensor, torch.Tensor | None]
+"""Rows' counts summed, and those of the input of the model."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class StepCounts:
     """Share of the rows that was trained on, the mean of the workers."""
     computed: Computed | None = None
     """Input of the model; None where it is not known."""
+    inner: StepCounts | None = None
+    """Of batches inside of the batches: sequences that are read, and not trained on."""
 
 
 class StepTimer:
@@ -42,8 +46,8 @@ class StepTimer:
         self._clock = clock
         self._marked = clock()
         self._data_wait_s = 0.0
-        self._counts: list[torch.Tensor] = []
-        self._computed: list[torch.Tensor] = []
+        self._counted: tuple[list[_Counted], list[_Counted]] = ([], [])
+        """Of the batches, and of those inside of them."""
 
     def mark(self) -> tuple[float, float]:
         """Return the seconds since the last mark and those of them spent waiting for data."""
@@ -59,12 +63,12 @@ class StepTimer:
     def add_batch(self, batch: dict[str, Any], wait_s: float) -> None:
         """Add one batch's token counts and the seconds it was waited for."""
         self._data_wait_s += wait_s
-        counts = batch.pop(COUNTS, None)
-        if counts is not None:
-            self._counts.append(counts.sum(dim=0))
-            computed = computed_counts(batch)
-            if computed is not None:
-                self._computed.append(computed)
+        inner = [value for value in batch.values() if isinstance(value, dict)]
+        for counted, parts in zip(self._counted, ([batch], inner), strict=True):
+            for part in parts:
+                counts = part.pop(COUNTS, None)
+                if counts is not None:
+                    counted.append((counts.sum(dim=0), computed_counts(part)))
 
     def now(self) -> float:
         return self._clock()
@@ -72,24 +76,34 @@ class StepTimer:
     def reduce(
         self, *, device: torch.device, stop: bool, finished: bool = False, progress: float = 0.0
     ) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (ten integers)."""
-        totals = torch.zeros(10, dtype=torch.int64, device=device)
-        for counts in self._counts:
-            totals[:3] += counts.to(device)
-        for computed in self._computed:
-            totals[6:] += computed.to(device)
-        self._counts.clear()
-        self._computed.clear()
-        totals[3], totals[4], totals[5] = int(stop), int(not finished), round(progress * _WHOLE)
+        """Sum over the workers, in the only collective that we add to a step (17 integers)."""
+        totals = torch.zeros(17, dtype=torch.int64, device=device)
+        for begin, counted in zip((3, 10), self._counted, strict=True):
+            for counts, computed in counted:
+                totals[begin : begin + 3] += counts.to(device)
+                if computed is not None:
+                    totals[begin + 3 : begin + 7] += computed.to(device)
+            counted.clear()
+        totals[0], totals[1], totals[2] = int(stop), int(not finished), round(progress * _WHOLE)
         workers = 1
         if dist.is_available() and dist.is_initialized():
             workers = dist.get_world_size()
         if workers > 1:
             dist.all_reduce(totals)
-        tokens, squares, logits, stops, unfinished, shares, *sums = map(int, totals.tolist())
-        mean = shares / (workers * _WHOLE)
-        computed = Computed(*sums) if sums[0] else None
-        return StepCounts(tokens, squares, logits, bool(stops), not unfinished, mean, computed)
+        stops, unfinished, shares, *sums = map(int, totals.tolist())
+        return replace(
+            _step_counts(sums[:7]),
+            stop=bool(stops),
+            finished=not unfinished,
+            progress=shares / (workers * _WHOLE),
+            inner=_step_counts(sums[7:]) if any(sums[7:]) else None,
+        )
+
+
+def _step_counts(sums: list[int]) -> StepCounts:
+    tokens, squares, logits, *computed = sums
+    of_input = Computed(*computed) if computed[0] else None
+    return StepCounts(tokens, squares, logits, stop=False, computed=of_input)
 
 
 class _TimedBatches:

@@ -23,8 +23,8 @@ from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.models.source import model_source
 from llmops_kernel.train.collectives import gather, is_group
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.data.collate import COUNTS, KEPT
-from llmops_kernel.train.data.examples import IGNORED, Example, Group, blank_like
+from llmops_kernel.train.data.collate import KEPT
+from llmops_kernel.train.data.examples import IGNORED, Blank, Example, Group, blank_like
 from llmops_kernel.train.evaluation import RowCount
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_embeddings, load_model
@@ -186,13 +186,14 @@ class Kto(Objective):
         counted = [n for n, row in enumerate(rows) if not row.is_blank] or [0]
         before = {number: counted[place - 1] for place, number in enumerate(counted)}
         answers = [splits[before.get(n, n)][1] for n in range(len(rows))]
-        mismatched = [
-            Example([*prompt, *answer], [*[IGNORED] * len(prompt), *answer])
-            for (prompt, _), answer in zip(splits, answers, strict=True)
-        ]
-        extra = collate(mismatched)
-        extra.pop(COUNTS)
-        batch[_MISMATCHED] = extra
+        batch[_MISMATCHED] = collate(
+            [
+                (Blank if row.is_blank else Example)(
+                    [*prompt, *answer], [*[IGNORED] * len(prompt), *answer]
+                )
+                for row, (prompt, _), answer in zip(rows, splits, answers, strict=True)
+            ]
+        )
 
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         settings, mismatched = self.settings, batch[_MISMATCHED]

@@ -30,6 +30,7 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
         "chosen": f"it is {word(i)}, {word(i * 3 + 1)} and {i}",
         "rejected": f"no {word(i + 2)}" + " at all" * (i % 4),
     },
+    "short": lambda i: {**ROWS["pairs"](i), "prompt": "?"},
     "chats": lambda i: {
         "messages": [
             {"role": "user", "content": f"what is {i}?"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts
+from tests.train.conftest import PEAK_TFLOPS
 from tests.train.objectives.truths import Truth
+from tests.train.test_loop import of, run
 
 Training = Callable[..., Any]
 LENGTH = 300
@@ -54,3 +57,53 @@ def test_a_model_without_words_is_counted_without_their_head(
     rows = {"embed": "queries", "classify": "labels", "reward": "pairs"}[objective]
     model = Truth(training({"type": objective}, rows, method="full"), folder).model()
     assert counted(model, tmp_path).palm / 3 == pytest.approx(executed(model), rel=0.005)
+
+
+HOOKS = """
+from pathlib import Path
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import TrainerCallback
+
+class Count(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.counter = FlopCounterMode(display=False)
+        self.counter.__enter__()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.counter.__exit__(None, None, None)
+        with Path(__file__).with_name("counted.txt").open("a") as file:
+            print(self.counter.get_total_flops(), file=file)
+
+def callbacks():
+    return [Count()]
+"""
+STEPS = {
+    "dpo, adapter": ("dpo", "pairs", "lora"),
+    "dpo, all weights": ("dpo", "pairs", "full"),
+    "kto": ("kto", "rated", "lora"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", STEPS)
+def test_what_a_step_executes_is_what_pytorch_counts_in_it(
+    training: Training, folder: Path, tmp_path: Path, case: str
+) -> None:
+    objective, rows, method = STEPS[case]
+    workspace = shutil.copytree(folder, tmp_path / "workspace")
+    (workspace / "count_hooks.py").write_text(HOOKS)
+    config = training(
+        {"type": objective},
+        rows,
+        method=method,
+        model={"id": "tiny-llama", "attention": "eager"},
+        hooks="count_hooks.py",
+        training={"max_steps": 4},
+    )
+    events = of(run(config, tmp_path / "run", workspace), "step")
+    counted = [float(line) for line in (workspace / "counted.txt").read_text().split()]
+    peak = float(PEAK_TFLOPS) * 1e12
+    # The model's modules are counted after the first step.
+    executed = [event.hfu * event.step_time_s * peak for event in events[1:]]
+    print(case, [mine / theirs for mine, theirs in zip(executed, counted[1:], strict=True)])
+    assert executed == pytest.approx(counted[1:], rel=1e-6)

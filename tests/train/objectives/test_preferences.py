@@ -1,7 +1,8 @@
-"""DPO and KTO against TRL's trainers; ORPO and SimPO against their papers' formulas."""
+"""Preferences against TRL's trainers; where TRL differs from a paper, against its formula."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from llmops_kernel.models.catalogue import prepare
+from llmops_kernel.train.data.examples import IGNORED
 from tests.train.objectives.truths import Truth, plain, split, token_log_probs
 from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import losses, of, run
@@ -117,6 +120,60 @@ def test_conservative_dpo_by_its_formula(training: Training, folder: Path, tmp_p
     assert_like(losses(run(config, tmp_path / "run", folder)), theirs)
 
 
+def of_pairs_by_trl(trainer_class: Any, truth: Truth, arguments: Any) -> list[float]:
+    """Return the losses of an experimental trainer of TRL over our tokens."""
+    import datasets
+
+    class Prepared(trainer_class):  # type: ignore[misc]
+        def tokenize_row(self, feature: Any, model: Any = None) -> Any:
+            return feature
+
+    rows = []
+    for group in truth.rows:
+        row: dict[str, Any] = {"prompt": "", "chosen": "", "rejected": ""}
+        for side, part in zip(("chosen", "rejected"), group.parts, strict=True):
+            row |= {f"{side}_input_ids": part.input_ids, f"{side}_labels": part.labels}
+            row[f"{side}_attention_mask"] = [1] * len(part.input_ids)
+        rows.append(row)
+    trainer = Prepared(
+        model=truth.model(),
+        args=arguments,
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=truth.tokenizer,
+    )
+    trainer.train()
+    return logged(trainer)
+
+
+def test_orpo_trains_as_trl_where_a_prompt_is_one_token(
+    training: Training, folder: Path, tmp_path: Path
+) -> None:
+    """TRL imitates prompts as well; of a sequence's first token nobody has a probability."""
+    from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+    model = shutil.copytree(prepare("tiny-llama"), folder / "bare", dirs_exist_ok=True)
+    answer = "{% if message['role'] == 'assistant' %}<|end|>{% endif %}"
+    template = "{% for message in messages %}{{ message['content'] }}" + answer + "{% endfor %}"
+    (model / "chat_template.jinja").write_text(template)
+    config = training({"type": "orpo", "beta": 0.3}, "short", model="bare")
+    truth = Truth(config, folder)
+    assert all(part.labels[1] != IGNORED for group in truth.rows for part in group.parts)
+    settings = truth.arguments(tmp_path / "trl")
+    theirs = of_pairs_by_trl(ORPOTrainer, truth, ORPOConfig(**settings, beta=0.3))
+    assert_like(losses(run(config, tmp_path / "run", folder)), theirs)
+
+
+def test_simpo_trains_as_trl(training: Training, folder: Path, tmp_path: Path) -> None:
+    from trl.experimental.cpo import CPOConfig, CPOTrainer
+
+    config = training({"type": "simpo", "beta": 2.5, "gamma": 0.8}, "pairs")
+    truth = Truth(config, folder)
+    fields = {"loss_type": "simpo", "beta": 2.5, "simpo_gamma": 0.8, "cpo_alpha": 0.0}
+    settings = CPOConfig(**truth.arguments(tmp_path / "trl"), **fields)
+    theirs = of_pairs_by_trl(CPOTrainer, truth, settings)
+    assert_like(losses(run(config, tmp_path / "run", folder)), theirs)
+
+
 def test_orpo_by_its_paper(training: Training, folder: Path, tmp_path: Path) -> None:
     config = training({"type": "orpo", "beta": 0.3}, "pairs", training={"max_steps": SOME})
     truth = Truth(config, folder)
@@ -131,23 +188,6 @@ def test_orpo_by_its_paper(training: Training, folder: Path, tmp_path: Path) -> 
             for p, q in zip(chosen, rejected, strict=True)
         ]
         return imitation - 0.3 * F.logsigmoid(torch.stack(odds)).mean()
-
-    theirs, _ = plain(truth, loss_of)
-    assert_like(losses(run(config, tmp_path / "run", folder)), theirs)
-
-
-def test_simpo_by_its_paper(training: Training, folder: Path, tmp_path: Path) -> None:
-    config = training(
-        {"type": "simpo", "beta": 2.5, "gamma": 0.8}, "pairs", training={"max_steps": SOME}
-    )
-    truth = Truth(config, folder)
-
-    def loss_of(model: Any, rows: Any) -> torch.Tensor:
-        found = []
-        for group in rows:
-            chosen, rejected = (token_log_probs(model, truth, part).mean() for part in group.parts)
-            found.append(-F.logsigmoid(2.5 * chosen - 2.5 * rejected - 0.8))
-        return torch.stack(found).mean()
 
     theirs, _ = plain(truth, loss_of)
     assert_like(losses(run(config, tmp_path / "run", folder)), theirs)

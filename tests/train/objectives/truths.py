@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, set_seed
 
-from llmops_kernel.models.catalogue import prepare
+from llmops_kernel.models.source import model_source
 from llmops_kernel.train.data.examples import IGNORED, Group, tokenise
 from llmops_kernel.train.data.sources import DataSources
 from llmops_kernel.train.hooks import Hooks
@@ -24,7 +24,7 @@ class Truth:
     def __init__(self, config: Any, folder: Path) -> None:
         self.config = config
         as_read = config.with_rows_read()
-        self.source = str(prepare("tiny-llama"))
+        self.source = model_source(config.model.id, roots=(folder,), cache=None)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(self.source)
         rows = DataSources(as_read.data, (folder,)).train[0].load()
         found = tokenise(rows, tokenizer=self.tokenizer, data=as_read.data, hooks=Hooks())
