@@ -109,9 +109,17 @@ class ScoreDriver:
         metrics |= judge
         if warning:
             self._report.warn(*warning)
+        if totals.num_cut:
+            self._report.warn(
+                f"{totals.num_cut:,} of {totals.num_rows:,} texts were longer than the model reads,"
+                " and were cut: their column `finish_reason` is `length`.",
+                "split long texts into several rows; max_seq_length of the model's"
+                " sentence_bert_config.json says how much it reads",
+            )
         summary = {
             "rows": totals.num_rows,
             "errors": totals.num_errors,
+            "cut": totals.num_cut,
             "metrics": metrics,
             "metric_rows": totals.rows_of(),
             "reliability": totals.reliability(),

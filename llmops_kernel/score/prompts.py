@@ -82,7 +82,8 @@ class PromptMaker:
         return lambda row: self._hook_prompt(call(hook, row))
 
     def _chat(self, text: str) -> Prompt:
-        return [{"role": "user", "content": text}] if self._settings.chat else text
+        is_chat = self._settings.chat is not False
+        return [{"role": "user", "content": text}] if is_chat else text
 
     def _column_prompt(self, row: dict[str, Any]) -> Prompt:
         value = _value(row, self._settings.column)

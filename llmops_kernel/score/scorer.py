@@ -199,6 +199,7 @@ class Scorer:
             return
         row.metrics = scores.values
         totals.add(scores)
+        totals.num_cut += self._setup.job.task == "embed" and answer.finish == "length"
 
 
 def _result(

@@ -232,6 +232,8 @@ class Totals:
     num_rows: int = 0
     """All rows, also those with an error."""
     num_errors: int = 0
+    num_cut: int = 0
+    """Rows whose text was longer than an embedding model reads."""
     sums: dict[str, Sum] = field(default_factory=dict)
     bleu: list[int] = field(default_factory=lambda: [0] * STATS)
     logprob: float = 0.0
@@ -269,6 +271,7 @@ class Totals:
         """Add another part's rows."""
         self.num_rows += part.num_rows
         self.num_errors += part.num_errors
+        self.num_cut += part.num_cut
         for name, added in part.sums.items():
             mine = self._sum(name)
             mine.rows += added.rows
