@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +146,15 @@ class Scoring:
         check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
         self._engine_label = choice.label
+        job, task = job_of(self._config, adapter=adapter, returned=returned), self._config.task
+        has_reference = task.type == "embed" and self._config.prompt.reference
+        side = "none" if task.side == "none" else "document"
         return ScorerSetup(
             config=_with_chat(self._config, returned.kind == "text").model_dump(mode="json"),
-            job=job_of(self._config, adapter=adapter, returned=returned),
+            job=job,
+            reference_job=replace(job, encoder=returned.encoder_of(side))
+            if has_reference
+            else None,
             deployment=choice.deployment,
             columns=columns,
             output=self._sink.url if _is_shared(self._config, is_one_node=is_one) else "",

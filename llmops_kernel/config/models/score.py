@@ -167,8 +167,9 @@ class Sampling(Section):
 
 
 MetricName = Literal[
-    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "calibration", "grounded"
-]
+    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "calibration", "grounded",
+    "f1", "mse", "pearson", "spearman", "retrieval",
+]  # fmt: skip
 
 
 class Grounded(Section):
@@ -207,7 +208,11 @@ class ScoreEvaluation(Section):
     """Which metrics are computed of the answers, and how many are shown."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics against the reference; the hook `score_row` adds its own."""
+    """Metrics against the reference; the hook `score_row` adds its own. `f1`: of the task classify,
+    the mean over all labels; `mse`, `pearson`, `spearman`: of the task value; `retrieval`: of the
+    task embed, whether each prompt is nearest to its own reference among all of the table."""
+    dimensions: tuple[int, ...] = ()
+    """For `retrieval`: also of the vectors cut to these lengths, such as `[64, 128]`."""
     grounded: Grounded = Grounded()
     """Settings of the metric `grounded`."""
     judge: Judge = Judge()
@@ -216,7 +221,24 @@ class ScoreEvaluation(Section):
     """Rows that are shown with their answers while the run goes on."""
 
 
-_NEEDS_REFERENCE = ("exact_match", "field_f1", "rouge", "bleu", "perplexity")
+_NUMBERS = ("mse", "pearson", "spearman")
+_NEEDS_REFERENCE = (
+    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "f1", *_NUMBERS, "retrieval"
+)  # fmt: skip
+_OF_TASK = {
+    "perplexity": (
+        "logprob",
+        "perplexity is of tokens that are given, which only the task logprob rates",
+    ),
+    "calibration": (
+        "classify",
+        "calibration compares a choice's probability with how often it is correct",
+    ),
+    "f1": ("classify", "f1 is of labels"),
+    "retrieval": ("embed", "retrieval compares vectors"),
+    **{name: ("value", f"{name} compares numbers") for name in _NUMBERS},
+}
+"""Metrics of one task only, and why."""
 
 
 class ScoreHooks(Section):
@@ -380,19 +402,28 @@ def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
             suggestion="name its column in prompt.reference",
             uses=("prompt.reference", "hooks"),
         )
-    if "perplexity" in wanted:
+    named = wanted if is_logprob else config.evaluation.metrics
+    for name in (name for name in _OF_TASK if name in named):
+        task, why = _OF_TASK[name]
+        if config.task.type != task:
+            yield Broken(
+                path="evaluation.metrics",
+                message=why,
+                suggestion=f"set task.type to {task}",
+                uses=("task.type",),
+            )
+    if config.evaluation.dimensions and "retrieval" not in config.evaluation.metrics:
         yield Broken(
-            path="evaluation.metrics",
-            message="perplexity is of tokens that are given, which only the task logprob rates",
-            suggestion="set task.type to logprob",
-            uses=("task.type",),
+            path="evaluation.dimensions",
+            message="only the metric retrieval uses it",
+            suggestion="add retrieval to evaluation.metrics, or leave it out",
+            uses=("evaluation.metrics",),
         )
-    if "calibration" in config.evaluation.metrics and config.task.type != "classify":
+    if any(size < 1 for size in config.evaluation.dimensions):
         yield Broken(
-            path="evaluation.metrics",
-            message="calibration compares a choice's probability with how often it is correct",
-            suggestion="set task.type to classify",
-            uses=("task.type",),
+            path="evaluation.dimensions",
+            message="a vector has at least one number",
+            suggestion="give lengths such as [64, 128]",
         )
 
 

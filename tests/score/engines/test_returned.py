@@ -14,7 +14,7 @@ import transformers
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.catalogue import prepare
-from llmops_kernel.score.engines.protocol import Answer, load_engine
+from llmops_kernel.score.engines.protocol import Answer, EngineSpec, Job, load_engine
 from llmops_kernel.score.setup import base_apart, engine_choice, job_of, model_returns
 from llmops_kernel.store.record import RunSpec
 from tests.score.engines.test_transformers import answers_of
@@ -65,11 +65,8 @@ def adapter_of(folder: Path, task_type: str, **options: Any) -> Any:
     return model.eval()
 
 
-def scored(
-    model: Path | str, texts: list[Any], *, adapter: Any = "", **values: Any
-) -> list[Answer]:
-    """Return the answers as a scoring gets them: the driver's choices, then the engine."""
-    config = ScoreConfig.model_validate(
+def config_of(model: Path | str, *, adapter: Any = "", **values: Any) -> ScoreConfig:
+    return ScoreConfig.model_validate(
         {
             "model": {"id": str(model), "adapter": str(adapter), "dtype": "float32"},
             "input": "rows.jsonl",
@@ -78,17 +75,26 @@ def scored(
             "engine": {"batch_size": 3, "type": "transformers", **values.get("engine", {})},
         }
     )
+
+
+def chosen(config: ScoreConfig) -> tuple[EngineSpec, Job]:
+    """Return what the driver of a scoring chooses, on a cluster that has vLLM."""
     spec = RunSpec(run_id="r", attempt=1, config={}, run_root="", submitted_s=0.0)
     config = base_apart(spec, config)
-    returned = model_returns(spec, config, config.model.adapter)
+    adapter = config.model.adapter
+    returned = model_returns(spec, config, adapter)
     choice = engine_choice(
         spec, config, returned=returned, num_gpus=0, num_nodes=1, score_python="/some/python"
     )
-    engine = load_engine(replace(choice.deployment.spec, max_lora_rank=8))
+    return choice.deployment.spec, job_of(config, adapter=adapter, returned=returned)
+
+
+def scored(model: Path | str, texts: list[Any], **values: Any) -> list[Answer]:
+    """Return the answers as a scoring gets them: the driver's choices, then the engine."""
+    spec, job = chosen(config_of(model, **values))
+    engine = load_engine(replace(spec, max_lora_rank=8))
     try:
-        return answers_of(
-            engine, job_of(config, adapter=config.model.adapter, returned=returned), texts
-        )
+        return answers_of(engine, job, texts)
     finally:
         engine.close()
 
@@ -132,3 +138,86 @@ def test_vectors_of_an_adapter_apart_and_in_model_id(tiny_llama: Path, tmp_path:
         scored(tiny_llama, TEXTS, adapter=folder, task="embed", engine={"type": "vllm"})
     assert "llmops export" in raised.value.remedy
     assert scored(tiny_llama, TEXTS, adapter=folder, task="embed", engine={"type": "auto"})
+
+
+HEADS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "labels": (
+        {"num_labels": 3, "id2label": {0: "a", 1: "b", 2: "c"}, "pad_token_id": 256},
+        [*TEXTS, CHAT],
+    ),
+    "several": (
+        {
+            "num_labels": 3,
+            "id2label": {0: "a", 1: "b", 2: "c"},
+            "problem_type": "multi_label_classification",
+            "pad_token_id": 256,
+        },
+        TEXTS,
+    ),
+    "number": ({"num_labels": 1, "problem_type": "regression", "pad_token_id": 256}, TEXTS),
+    "reward": ({"num_labels": 1, "pad_token_id": 256}, [CHAT, TEXTS[0]]),
+}
+
+
+def logits_of(model: Any, texts: list[Any]) -> torch.Tensor:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(prepare("tiny-llama"))
+    rows = []
+    for text in texts:
+        if not isinstance(text, str):
+            text = tokenizer.apply_chat_template(text, tokenize=False)
+        with torch.no_grad():
+            rows.append(model(torch.tensor([tokenizer(text).input_ids])).logits[0])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_labels_and_numbers_are_those_of_transformers(
+    tiny_llama: Path, tmp_path: Path, kind: str
+) -> None:
+    options, texts = HEADS[kind]
+    model = adapter_of(tmp_path / "adapter", "SEQ_CLS", **options)
+    logits = logits_of(model, texts)
+    merged = model.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    transformers.AutoTokenizer.from_pretrained(tiny_llama).save_pretrained(tmp_path / "merged")
+    task = "classify" if "id2label" in options else "value"
+    for source in (
+        {"model": tiny_llama, "adapter": tmp_path / "adapter"},
+        {"model": tmp_path / "merged"},
+    ):
+        answers = scored(texts=texts, task=task, engine={"type": "auto"}, **source)
+        if task == "value":
+            assert [one.value for one in answers] == pytest.approx(logits[:, 0].tolist(), abs=1e-5)
+            continue
+        is_several = kind == "several"
+        shares = logits.sigmoid() if is_several else logits.softmax(-1)
+        for answer, row in zip(answers, shares.tolist(), strict=True):
+            assert answer.scores == pytest.approx(dict(zip("abc", row, strict=True)), abs=1e-5)
+            several = [name for name, share in zip("abc", row, strict=True) if share > 0.5]
+            best = "abc"[row.index(max(row))]
+            assert answer.text == (json.dumps(several) if is_several else best)
+
+
+def test_a_task_that_the_model_does_not_do_is_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    adapter_of(tmp_path / "labels", "SEQ_CLS", **HEADS["labels"][0])
+    adapter_of(tmp_path / "several", "SEQ_CLS", **HEADS["several"][0])
+    adapter_of(tmp_path / "numbers", "SEQ_CLS", num_labels=2, problem_type="regression")
+    adapter_of(tmp_path / "vectors", "FEATURE_EXTRACTION")
+    choices = {"type": "classify", "choices": ["a", "b"]}
+    calibrated = {"task": "classify", "evaluation": {"metrics": ["calibration"]}}
+    for adapter, values, message in (
+        ("", {"task": "value"}, "writes text"),
+        ("labels", {"task": "generate"}, "returns labels"),
+        ("labels", {"task": "embed"}, "returns labels"),
+        ("labels", {"task": choices}, "returns labels"),
+        ("labels", {"task": "classify", "engine": {"type": "vllm"}}, "engine.type is vllm"),
+        ("numbers", {"task": "value"}, "returns 2 numbers"),
+        ("vectors", {"task": "embed"}, "has no modules.json"),
+        ("several", calibrated, "calibration is of one choice"),
+    ):
+        folder = tmp_path / adapter if adapter else ""
+        with pytest.raises(ModelError, match=message) as raised:
+            scored(tiny_llama, TEXTS, adapter=folder, **values)
+        assert raised.value.remedy
+    with pytest.raises(ValueError, match="at least two different answers"):
+        scored("tiny-llama", TEXTS, task="classify")
