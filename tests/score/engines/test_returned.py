@@ -25,12 +25,16 @@ PREFIXES = {"query": "find: ", "document": "dish: "}
 LENGTH = 12
 
 
-def sentences(folder: Path, base: Path, pooling: str = "lasttoken") -> Path:
+def sentences(
+    folder: Path, base: Path, pooling: str = "lasttoken", *, length: int = LENGTH
+) -> Path:
     """Write a model of sentence-transformers around a model of Transformers."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    transformer = modules.Transformer(str(base), max_seq_length=LENGTH)
+    transformer = modules.Transformer(
+        str(base), max_seq_length=length, model_kwargs={"dtype": torch.float32}
+    )
     pool = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
     more = [] if pooling == "cls" else [modules.Normalize()]
     parts = [transformer, pool, *more]
