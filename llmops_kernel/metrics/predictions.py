@@ -84,14 +84,14 @@ def retrieval(queries: Vectors, texts: Vectors, relevant: Ints) -> Retrieval:
     def summed(values: Floats) -> Floats:
         return np.bincount(relevant[:, 0], weights=values, minlength=count).astype(np.float64)
 
-    found, most = summed(np.ones(len(relevant))), max(CUTOFFS)
+    num_relevant, most = summed(np.ones(len(relevant))), max(CUTOFFS)
     gains = 1 / np.log2(np.arange(most) + 2)
-    ideal = np.cumsum(gains)[np.minimum(found, most).astype(int) - 1]
+    ideal = np.cumsum(gains)[np.minimum(num_relevant, most).astype(int) - 1]
     first: Floats = np.full(count, np.inf)
     np.minimum.at(first, relevant[:, 0], ranks)
     is_near = ranks <= most
     figures: dict[str, Floats] = {
-        **{f"recall@{k}": summed((ranks <= k).astype(np.float64)) / found for k in CUTOFFS},
+        **{f"recall@{k}": summed((ranks <= k).astype(np.float64)) / num_relevant for k in CUTOFFS},
         f"ndcg@{most}": summed(np.where(is_near, 1 / np.log2(ranks + 1), 0.0)) / ideal,
         f"mrr@{most}": np.where(first <= most, 1 / first, 0.0),
     }
@@ -109,11 +109,11 @@ def retrievals(
     }
 
 
-def means_of(found: Mapping[str, Retrieval]) -> dict[str, float]:
+def means_of(retrieved: Mapping[str, Retrieval]) -> dict[str, float]:
     """Return the means over all queries of what `retrievals` returns, by name and ending."""
     return {
         f"{name}{end}": float(values.mean())
-        for end, group in found.items()
+        for end, group in retrieved.items()
         for name, values in group.figures.items()
     }
 

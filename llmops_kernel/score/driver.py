@@ -286,14 +286,14 @@ def _retrieval(config: ScoreConfig, sink: Sink, notes: list[Warning_]) -> dict[s
     if not pairs:
         return {}
     left, right = (np.concatenate(kept) for kept in vectors)
-    found = retrievals(left, right, np.array(sorted(pairs)), config.evaluation.dimensions)
+    retrieved = retrievals(left, right, np.array(sorted(pairs)), config.evaluation.dimensions)
     known = list(texts)
-    nearest = [known[place] for place in found[""].nearest]
+    nearest = [known[place] for place in retrieved[""].nearest]
     corpus = hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()
-    columns = {ROW: numbers, NEAREST: nearest, **found[""].figures}
+    columns = {ROW: numbers, NEAREST: nearest, **retrieved[""].figures}
     table = pa.table(columns).replace_schema_metadata({CORPUS: corpus})
     sink.write(RETRIEVAL, table_bytes(table))
-    return found
+    return retrieved
 
 
 def _is_new(known: dict[str, int], text: str) -> bool:

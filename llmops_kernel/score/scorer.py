@@ -160,11 +160,11 @@ class Scorer:
 
     def _embed_references(self, job: Job, rows: Sequence[ScoredRow]) -> None:
         """Fill in the vectors of the references; equal ones of a part are computed once."""
-        wanted = [row for row in rows if row.reference is not None and not row.error]
-        texts = list(dict.fromkeys(row.reference or "" for row in wanted))
+        with_reference = [row for row in rows if row.reference is not None and not row.error]
+        texts = list(dict.fromkeys(row.reference or "" for row in with_reference))
         answers = self._source().answers(job, [self._prompt.of_text(text) for text in texts])
         known = dict(zip(texts, answers, strict=True))
-        for row in wanted:
+        for row in with_reference:
             answer = known[row.reference or ""]
             row.reference_embedding = answer.embedding
             row.error = f"the reference: {answer.error}" if answer.error else ""

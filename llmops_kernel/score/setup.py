@@ -270,8 +270,8 @@ def engine_choice(
     only = _needs_transformers(config, returned)
     if only and settings.type == "vllm":
         raise ModelError(f"engine.type is vllm, and {only}.", remedy=_without_vllm(returned))
-    wanted = "transformers" if only and settings.type == "auto" else settings.type
-    kind, python, warning = _engine_type(wanted, score_python=score_python)
+    type_name = "transformers" if only and settings.type == "auto" else settings.type
+    kind, python, warning = _engine_type(type_name, score_python=score_python)
     engine = _engine_spec(spec, config, kind, has_gpus=num_gpus > 0, returned=returned)
     return EngineChoice(
         deployment=Deployment(

@@ -267,7 +267,8 @@ def _embedding(read: Read, modules: list[Any], model: Mapping[str, Any], base: R
         encoder=Encoder(
             pooling=_POOLINGS[names[0]],
             is_normalized="Normalize" in kinds,
-            max_length=min((int(one) for one in lengths if one), default=None),
+            # Of a tokenizer without a limit Transformers writes 10 to the power of 30.
+            max_length=min((int(one) for one in lengths if one and one < 1e9), default=None),
             is_lower_case=bool(sentences.get("do_lower_case")),
         ),
         prefixes={

@@ -184,9 +184,9 @@ class ScoredOutput:
             values = of_rows(self._by_number[name], table.column(ROW).to_pylist())
             table = table.append_column(name, pa.array(values, pa.float64()))
         if answers:
-            found = [self._nearest.get(number) for number in table.column(ROW).to_pylist()]
+            nearest = [self._nearest.get(number) for number in table.column(ROW).to_pylist()]
             table = table.drop_columns([_OUTPUT]).append_column(
-                _OUTPUT, pa.array(found, pa.string())
+                _OUTPUT, pa.array(nearest, pa.string())
             )
         for name in columns:
             if name not in table.column_names:

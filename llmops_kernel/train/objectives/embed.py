@@ -261,5 +261,5 @@ def retrieval(
     rows, places = ({key: n for n, key in enumerate(group)} for group in (queries, texts))
     pairs = {(rows[query], places[text]) for query, _, text in items if query}
     left, right = (np.stack([*group.values()]) for group in (queries, texts))
-    found = retrievals(left, right, np.array(sorted(pairs)), dimensions)
-    return {f"eval_{name}": value for name, value in means_of(found).items()}
+    retrieved = retrievals(left, right, np.array(sorted(pairs)), dimensions)
+    return {f"eval_{name}": value for name, value in means_of(retrieved).items()}
