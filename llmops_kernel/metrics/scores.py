@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 _LOWER_WORDS = frozenset({"loss", "logloss", "perplexity", "error", "errors", "wer", "cer", "kl"})
 _BETWEEN = re.compile(r"[_./\s-]+")
-_LOWER = frozenset({"ece", "grounded_unsupported", "grounded_refused_wrongly"})
+_LOWER = frozenset({"ece", "mse", "grounded_unsupported", "grounded_refused_wrongly"})
 _NEITHER = frozenset({"confidence", "grounded_refused", "grounded_refused_unknown"})
 _SHARE_OF_GRADE = "judge_"
 
@@ -34,7 +34,13 @@ def lower_is_better(metric: str) -> bool:
 FOLDER: Final = "_judge"
 """Below the judged output: names with a line before them are no part of a table."""
 ROW: Final = "row_number"
-"""The column of the judged output that identifies a graded row."""
+"""The column of an output that identifies a row, in what is kept beside it."""
+RETRIEVAL: Final = "_retrieval.parquet"
+"""Beside the rows of a scoring of vectors: the figures of each query, by its first row."""
+NEAREST: Final = "nearest"
+"""Its column with the text that is nearest to the query."""
+CORPUS: Final = b"corpus"
+"""Key of its metadata: a fingerprint of the texts among which the queries look."""
 
 
 def grade_value(grade: str | None, grades: Sequence[str]) -> float | None:

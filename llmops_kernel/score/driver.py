@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import signal
@@ -11,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.driver.nodes import NodeHolds, this_node
@@ -18,15 +22,24 @@ from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket, ray_logs, run_folder
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
-from llmops_kernel.metrics.scores import FOLDER
+from llmops_kernel.metrics.predictions import (
+    Retrieval,
+    f1_scores,
+    means_of,
+    pearson,
+    retrievals,
+    spearman,
+)
+from llmops_kernel.metrics.scores import CORPUS, FOLDER, NEAREST, RETRIEVAL, ROW
 from llmops_kernel.score.evaluate.hooks import compute_metrics
 from llmops_kernel.score.evaluate.judge import Grades, judge_config
-from llmops_kernel.score.evaluate.row_scorer import Totals
+from llmops_kernel.score.evaluate.row_scorer import Totals, labels_of, number_of
+from llmops_kernel.score.evaluate.text_metrics import plain
 from llmops_kernel.score.live import LiveReport
 from llmops_kernel.score.output_table import OutputColumns
 from llmops_kernel.score.scorer import HOOKS
 from llmops_kernel.score.scoring import Scored, Scoring
-from llmops_kernel.score.sink import METRICS, Sink
+from llmops_kernel.score.sink import METRICS, Sink, table_bytes
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.record import RunSpec
 
@@ -109,9 +122,21 @@ class ScoreDriver:
         metrics |= judge
         if warning:
             self._report.warn(*warning)
+        of_table, notes = table_metrics(self._config, sink)
+        metrics |= of_table
+        for note in notes:
+            self._report.warn(*note)
+        if totals.num_cut:
+            self._report.warn(
+                f"{totals.num_cut:,} of {totals.num_rows:,} rows have a text that is longer than"
+                " the model reads, and was cut.",
+                "split long texts into several rows; max_seq_length of the model's"
+                " sentence_bert_config.json says how much it reads",
+            )
         summary = {
             "rows": totals.num_rows,
             "errors": totals.num_errors,
+            "cut": totals.num_cut,
             "metrics": metrics,
             "metric_rows": totals.rows_of(),
             "reliability": totals.reliability(),
@@ -190,8 +215,130 @@ def _rows(
     for name in sorted(sink.parts()):
         data = sink.read(name)
         for row in pq.read_table(io.BytesIO(data or b"")).to_pylist():
-            if row["error"] is None and row["output"] is not None:
-                yield row["output"], row["reference"], columns.input_of(row)
+            if row["error"] is None and (row["output"] or row["embedding"]) is not None:
+                yield row["output"] or "", row["reference"], columns.input_of(row)
+
+
+# --- Metrics that only the whole table has ---
+
+
+_MOST_BYTES = 2_000_000_000
+"""Vectors that `retrieval` holds in memory."""
+_MOST_NAMED = 12
+"""Labels whose own F1 is shown."""
+
+
+def table_metrics(config: ScoreConfig, sink: Sink) -> tuple[dict[str, float], list[Warning_]]:
+    """Return the metrics that no row has alone, from the finished parts, and what to be told."""
+    names = config.evaluation.metrics
+    metrics: dict[str, float] = {}
+    notes: list[Warning_] = []
+    if "f1" in names:
+        metrics |= _f1(config, sink)
+    if {"pearson", "spearman"} & {*names}:
+        columns = zip(*_numbers(sink), strict=True)
+        pair = [np.array(column) for column in columns] or [np.empty(0), np.empty(0)]
+        values = {"pearson": pearson(*pair), "spearman": spearman(*pair)}
+        metrics |= {n: v for n, v in values.items() if n in names and v is not None}
+    if "retrieval" in names:
+        metrics |= means_of(_retrieval(config, sink, notes))
+    return metrics, notes
+
+
+def _retrieval(config: ScoreConfig, sink: Sink, notes: list[Warning_]) -> dict[str, Retrieval]:
+    """Return how well each distinct prompt finds its references, and write that beside the rows."""
+    queries: dict[str, int] = {}
+    texts: dict[str, int] = {}
+    vectors: tuple[list[Any], list[Any]] = ([], [])
+    numbers: list[int] = []
+    pairs: set[tuple[int, int]] = set()
+    num_without = width = 0
+    for table in _columns(sink, ROW, "prompt", "reference", "embedding", "reference_embedding"):
+        whole = table.filter(table["reference_embedding"].is_valid())
+        num_without += table.num_rows - whole.num_rows
+        if not whole.num_rows:
+            continue
+        rows, prompts, references = (whole[n].to_pylist() for n in whole.column_names[:3])
+        for group, values, kept, column in (
+            (queries, prompts, vectors[0], "embedding"),
+            (texts, references, vectors[1], "reference_embedding"),
+        ):
+            first = [n for n, text in enumerate(values) if _is_new(group, text)]
+            matrix = whole[column].combine_chunks().flatten().to_numpy()
+            width = len(matrix) // len(values)
+            kept.append(matrix.reshape(-1, width)[first])
+            numbers += [rows[n] for n in first] if group is queries else []
+        pairs |= {(queries[a], texts[b]) for a, b in zip(prompts, references, strict=True)}
+        if (len(queries) + len(texts)) * width * 4 > _MOST_BYTES:
+            notes.append(
+                (
+                    "The metric retrieval is left out: its vectors need more than"
+                    f" {_MOST_BYTES / 1e9:g} GB of the driver's memory.",
+                    "score fewer rows (input.limit), or compute it from the output's columns",
+                )
+            )
+            return {}
+    if num_without:
+        notes.append((f"{num_without:,} rows have no reference: retrieval leaves them out.", ""))
+    if wide := [size for size in config.evaluation.dimensions if size >= width]:
+        listed = ", ".join(map(str, wide))
+        notes.append((f"evaluation.dimensions {listed}: vectors have {width} numbers.", ""))
+    if not pairs:
+        return {}
+    left, right = (np.concatenate(kept) for kept in vectors)
+    retrieved = retrievals(left, right, np.array(sorted(pairs)), config.evaluation.dimensions)
+    known = list(texts)
+    nearest = [known[place] for place in retrieved[""].nearest]
+    corpus = hashlib.sha256("\0".join(sorted(texts)).encode()).hexdigest()
+    columns = {ROW: numbers, NEAREST: nearest, **retrieved[""].figures}
+    table = pa.table(columns).replace_schema_metadata({CORPUS: corpus})
+    sink.write(RETRIEVAL, table_bytes(table))
+    return retrieved
+
+
+def _is_new(known: dict[str, int], text: str) -> bool:
+    """Return whether a text gets a number only now."""
+    count = len(known)
+    return known.setdefault(text, count) == count
+
+
+def _columns(sink: Sink, *names: str) -> Iterator[Any]:
+    """Yield each part's table of these columns, without rows that have an error."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for part in sorted(sink.parts()):
+        table = pq.read_table(io.BytesIO(sink.read(part) or b""), columns=[*names, "error"])
+        yield table.filter(pc.is_null(table["error"]))
+
+
+def _numbers(sink: Sink) -> Iterator[tuple[float, float]]:
+    for table in _columns(sink, "value", "reference"):
+        both = (table[name].to_pylist() for name in table.column_names[:2])
+        for value, expected in zip(*both, strict=True):
+            if value is not None and expected is not None:
+                yield value, number_of(expected)
+
+
+def _f1(config: ScoreConfig, sink: Sink) -> dict[str, float]:
+    """Return the mean F1 of all labels, and of each where there are few."""
+    labels: list[str] = [*map(plain, config.task.choices)]
+    pairs: list[tuple[list[str], list[str]]] = []
+    for table in _columns(sink, "label", "reference", "label_scores"):
+        for answer, expected, scores in zip(
+            *(table[name].to_pylist() for name in table.column_names[:3]), strict=True
+        ):
+            if answer is not None and expected is not None:
+                labels = labels or [*map(plain, json.loads(scores))]
+                pairs.append((labels_of(answer), labels_of(expected)))
+    if not pairs:
+        return {}
+    scores = f1_scores(pairs, labels)
+    each = dict(zip(labels, scores, strict=True)) if len(labels) <= _MOST_NAMED else {}
+    return {
+        "f1": sum(scores) / len(scores),
+        **{f"f1_{name}": value for name, value in each.items()},
+    }
 
 
 def grades(config: ScoreConfig, sink: Sink) -> Grades:

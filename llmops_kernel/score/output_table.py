@@ -22,6 +22,8 @@ ADDED: dict[str, pa.DataType] = {
     "parsed": pa.string(),
     "logprob": pa.float64(),
     "embedding": pa.list_(pa.float32()),
+    "reference_embedding": pa.list_(pa.float32()),
+    "value": pa.float64(),
     "prompt_tokens": pa.int32(),
     "output_tokens": pa.int32(),
     "finish_reason": pa.string(),
@@ -56,6 +58,9 @@ class ScoredRow:
     answer: Answer | None = None
     prompt: Prompt = ""
     reference: str | None = None
+    reference_embedding: list[float] | None = None
+    is_cut: bool = False
+    """A text of it was longer than an embedding model reads."""
     error: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)
 
@@ -192,7 +197,7 @@ def _added(
 ) -> dict[str, pa.Array]:
     answers, errors = [row.answer for row in scored], [row.error or None for row in scored]
     good = [None if a is None or a.error else a for a in answers]
-    texts = [None if a is None else a.text for a in good]
+    texts = [None if a is None or a.embedding is not None else a.text for a in good]
     columns: dict[str, list[Any]] = {
         "row_number": [row.row.number for row in scored],
         "prompt": [prompt_text(row.prompt) or None for row in scored],
@@ -205,6 +210,8 @@ def _added(
         ],
         "logprob": [a.logprob if a else None for a in good],
         "embedding": [a.embedding if a else None for a in good],
+        "reference_embedding": [row.reference_embedding for row in scored],
+        "value": [a.value if a else None for a in good],
         "prompt_tokens": [a.prompt_tokens if a else None for a in answers],
         "output_tokens": [a.output_tokens if a else None for a in answers],
         "finish_reason": [a.finish if a else None for a in answers],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from llmops_kernel.config.models.score import ScoreConfig
+from llmops_kernel.config.objective_rows import label_names
 from llmops_kernel.config.problems import column_name
 from llmops_kernel.config.row_formats import half_of, is_missing
 from llmops_kernel.driver.hooks import call
@@ -43,7 +45,9 @@ class PromptMaker:
 
     def __init__(self, config: ScoreConfig, hooks: Mapping[str, Hook]) -> None:
         settings = config.prompt
-        self._settings = settings
+        self._settings, task = settings, config.task
+        self._is_rated_whole = task.type == "value"
+        self._has_labels = task.type == "classify" and not task.choices
         self._column = settings.reference
         self._filled = _template(settings.reference) if "{" in settings.reference else None
         self._make = self._way(hooks)
@@ -65,7 +69,7 @@ class PromptMaker:
         settings = self._settings
         if settings.template:
             text = _template(settings.template)
-            return lambda row: Prepared(self._chat(text(row)))
+            return lambda row: Prepared(self.of_text(text(row)))
         if settings.messages:
             templates = [
                 (message.role, _template(message.content)) for message in settings.messages
@@ -81,13 +85,15 @@ class PromptMaker:
             )
         return lambda row: self._hook_prompt(call(hook, row))
 
-    def _chat(self, text: str) -> Prompt:
-        return [{"role": "user", "content": text}] if self._settings.chat else text
+    def of_text(self, text: str) -> Prompt:
+        """Return a text as the model is given it: as a user's message, or as it is."""
+        is_chat = self._settings.chat is not False
+        return [{"role": "user", "content": text}] if is_chat else text
 
     def _column_prompt(self, row: dict[str, Any]) -> Prompt:
         value = _value(row, self._settings.column)
         if isinstance(value, str | bytes):
-            return self._chat(_text(value))
+            return self.of_text(_text(value))
         return _messages(value, source=f"column {self._settings.column}")
 
     def _hook_prompt(self, result: Any) -> Prepared:
@@ -96,7 +102,7 @@ class PromptMaker:
         Messages that end with the assistant's are a training example: its words are the reference.
         """
         if isinstance(result, str):
-            return Prepared(self._chat(result))
+            return Prepared(self.of_text(result))
         if isinstance(result, dict) and "prompt" in result:
             expected = result.get("reference", result.get("completion"))
             inner = self._hook_prompt(result["prompt"])
@@ -107,7 +113,7 @@ class PromptMaker:
         if isinstance(result, dict) and result.get("tools"):
             raise DataError("the hook's result has `tools`, which a scoring does not send")
         chat = _messages(messages, source="the hook's result")
-        if chat and chat[-1]["role"] == "assistant":
+        if chat and chat[-1]["role"] == "assistant" and not self._is_rated_whole:
             return Prepared(chat[:-1], chat[-1]["content"], is_rated=True)
         return Prepared(chat)
 
@@ -117,7 +123,14 @@ class PromptMaker:
         if self._column not in row:
             raise _no_column(row, self._column)
         value = row[self._column]
-        return None if value is None or is_missing(value) else _text(value)
+        if value is None or is_missing(value):
+            return None
+        if not self._has_labels:
+            return _text(value)
+        names = label_names([*value] if isinstance(value, tuple) else value)
+        return (
+            json.dumps(names, ensure_ascii=False) if isinstance(value, list | tuple) else names[0]
+        )
 
 
 def _half_character(prompt: Prompt) -> str:

@@ -39,6 +39,8 @@ class ScorerSetup:
 
     config: dict[str, Any]
     job: Job
+    reference_job: Job | None = None
+    """For vectors of the references; None: there are none."""
     deployment: Deployment
     columns: OutputColumns
     output: str
@@ -147,21 +149,41 @@ class Scorer:
         job = self._setup.job
         prompts: list[Prompt] = [row.prompt for row in valid_rows]
         targets = [row.reference or "" for row in valid_rows] if job.task == "logprob" else []
-        size = min(_MAX_CHUNK, max(_MIN_CHUNK, self._config.engine.batch_size))
-        if self._cancelled.is_set():  # An engine that left would be started again.
-            raise CancelledError
-        source = AnswerSource(
-            lambda: get_replica(self._setup.deployment, self._index),
-            chunk_rows=size,
-            alone=self._alone,
-            on_answers=lambda answers: self._count(part.index, valid_rows, answers),
-            is_cancelled=self._cancelled.is_set,
-            caller=self._setup.caller,
-        )
+        source = self._source(lambda answers: self._count(part.index, valid_rows, answers))
         results = source.answers(job, prompts, targets, [row.row.number for row in valid_rows])
         for row, answer in zip(valid_rows, results, strict=True):
             row.answer = answer
             row.error = answer.error or _not_json(job, answer) or _lacks_tokens(job, answer)
+            row.is_cut = job.task == "embed" and answer.finish == "length"
+        if self._setup.reference_job is not None:
+            self._embed_references(self._setup.reference_job, valid_rows)
+
+    def _embed_references(self, job: Job, rows: Sequence[ScoredRow]) -> None:
+        """Fill in the vectors of the references; equal ones of a part are computed once."""
+        with_reference = [row for row in rows if row.reference is not None and not row.error]
+        texts = list(dict.fromkeys(row.reference or "" for row in with_reference))
+        answers = self._source().answers(job, [self._prompt.of_text(text) for text in texts])
+        known = dict(zip(texts, answers, strict=True))
+        for row in with_reference:
+            answer = known[row.reference or ""]
+            row.reference_embedding = answer.embedding
+            row.error = f"the reference: {answer.error}" if answer.error else ""
+            row.is_cut |= answer.finish == "length"
+
+    def _source(
+        self, on_answers: Callable[[Sequence[Answer]], None] = lambda _: None
+    ) -> AnswerSource:
+        """Return the replica's answers; `on_answers` is told of them. Raises CancelledError."""
+        if self._cancelled.is_set():  # An engine that left would be started again.
+            raise CancelledError
+        return AnswerSource(
+            lambda: get_replica(self._setup.deployment, self._index),
+            chunk_rows=min(_MAX_CHUNK, max(_MIN_CHUNK, self._config.engine.batch_size)),
+            alone=self._alone,
+            on_answers=on_answers,
+            is_cancelled=self._cancelled.is_set,
+            caller=self._setup.caller,
+        )
 
     def _count(
         self, index: int, valid_rows: Sequence[ScoredRow], answers: Sequence[Answer]
@@ -193,12 +215,14 @@ class Scorer:
                 logprob=answer.logprob,
                 output_tokens=answer.output_tokens,
                 label_scores=answer.scores,
+                value=answer.value,
             )
         except LLMOpsError as error:
             row.error = error.message
             return
         row.metrics = scores.values
         totals.add(scores)
+        totals.num_cut += row.is_cut
 
 
 def _result(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from llmops_kernel.score.output_table import OutputColumns
 from llmops_kernel.score.scorer import PartOutcome, ScorerSetup
 from llmops_kernel.score.setup import (
     adapter_folder,
+    base_apart,
     check_adapter_base,
     columns_from,
     columns_json,
     engine_choice,
     job_of,
+    model_returns,
     open_table,
     python_of,
 )
@@ -129,10 +131,12 @@ class Scoring:
         capacity = capacity_of(self._spec)
         is_one = len(ray.nodes()) == 1 and not capacity.grows
         self._report.phase("model", "begin")
+        self._config = base_apart(self._spec, self._config)
         adapter = adapter_folder(self._spec, self._config.model.adapter)
+        returned = model_returns(self._spec, self._config, adapter)
         choice = engine_choice(
-            self._spec,
-            self._config,
+            *(self._spec, self._config),
+            returned=returned,
             num_gpus=capacity.total.get("GPU", 0),
             num_nodes=len(ray.nodes()),
             score_python=python_of(self._spec.cache_root),
@@ -142,9 +146,15 @@ class Scoring:
         check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
         self._engine_label = choice.label
+        job, task = job_of(self._config, adapter=adapter, returned=returned), self._config.task
+        has_reference = task.type == "embed" and self._config.prompt.reference
+        side = "none" if task.side == "none" else "document"
         return ScorerSetup(
-            config=self._config.model_dump(mode="json"),
-            job=job_of(self._config, adapter=adapter),
+            config=_with_chat(self._config, returned.kind == "text").model_dump(mode="json"),
+            job=job,
+            reference_job=replace(job, encoder=returned.encoder_of(side))
+            if has_reference
+            else None,
             deployment=choice.deployment,
             columns=columns,
             output=self._sink.url if _is_shared(self._config, is_one_node=is_one) else "",
@@ -239,6 +249,14 @@ def _next(pool: Any, *, has_work: bool) -> PartOutcome | None:
             " `llmops logs`; `llmops retry` goes on where it was",
         ) from error
     return outcome
+
+
+def _with_chat(config: ScoreConfig, default: bool) -> ScoreConfig:
+    """Return the config that says whether a text is passed as a chat."""
+    if config.prompt.chat is not None:
+        return config
+    prompt = config.prompt.model_copy(update={"chat": default})
+    return config.model_copy(update={"prompt": prompt})
 
 
 def _is_shared(config: ScoreConfig, *, is_one_node: bool) -> bool:

@@ -14,11 +14,18 @@ from typing import Any
 from llmops_kernel import score_env
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.problems import column_name
+from llmops_kernel.config.reading.model_folder import is_adapter
 from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.errors import DataError, LLMOpsError, ModelError
-from llmops_kernel.models.source import model_source
+from llmops_kernel.models.source import base_of_adapter, model_source
 from llmops_kernel.score.engine_replicas import Deployment, code_of
-from llmops_kernel.score.engines.checkpoint import check_adapter, shapes_of
+from llmops_kernel.score.engines.checkpoint import (
+    Read,
+    Returned,
+    check_adapter,
+    returned_by,
+    shapes_of,
+)
 from llmops_kernel.score.engines.prompts import PromptError
 from llmops_kernel.score.engines.protocol import NAMES, EngineSpec, Job
 from llmops_kernel.score.evaluate.row_scorer import RowScorer
@@ -145,11 +152,93 @@ class EngineChoice:
     remedy: str = ""
 
 
-def job_of(config: ScoreConfig, *, adapter: str) -> Job:
+# --- What the model returns, and whether the task asks for that ---
+
+
+_TEXT = Returned()
+_TASKS = {
+    "text": "generate, classify (with task.choices), json, logprob and embed",
+    "labels": "classify (without task.choices)",
+    "value": "value",
+    "embedding": "embed",
+}
+"""What a model returns -> the tasks that it can do."""
+_WORDS = {
+    "text": "writes text",
+    "labels": "returns labels",
+    "value": "returns a number",
+    "embedding": "returns vectors",
+}
+
+
+def model_returns(spec: RunSpec, config: ScoreConfig, adapter: str) -> Returned:
+    """Return what the model's files, or the adapter's, say that it returns.
+
+    The files of a hub id are asked for only by tasks that another class of model could do. Raises
+    ModelError where the task asks for something else.
+    """
+    task, cache = config.task, Path(spec.cache_root) if spec.cache_root else None
+    source = model_source(config.model.id, roots=roots(spec), cache=cache)
+    is_other = task.type in ("embed", "value") or (task.type == "classify" and not task.choices)
+    is_here = "://" in source or Path(source).is_dir()
+    base = _reader(source, config.model.revision) if is_here or is_other else lambda _: None
+    returned = returned_by(_reader(adapter), base) if adapter else returned_by(base)
+    kinds = {"value": ("value",), "embed": ("text", "embedding"), "classify": ("labels",)}
+    accepted = ("text",) if task.choices else kinds.get(task.type, ("text",))
+    what = f"The adapter {adapter}" if adapter else f"The model {config.model.id}"
+    if config.engine.type not in (*NAMES, "auto"):  # An engine of the user's, for any model.
+        return returned
+    if returned.kind not in accepted:
+        needs = "without task.choices " if task.type == "classify" and not task.choices else ""
+        raise ModelError(
+            f"{what} {_WORDS[returned.kind]}, which the task {task.type} {needs}does not ask for.",
+            remedy=f"it can do {_TASKS[returned.kind]}; or name another model",
+        )
+    if returned.kind == "value" and returned.width > 1:
+        raise ModelError(
+            f"{what} returns {returned.width} numbers, and the task value is of one.",
+            remedy="train a model for each of them, or use Transformers'"
+            " AutoModelForSequenceClassification, which returns all",
+        )
+    if returned.is_multi_label and "calibration" in config.evaluation.metrics:
+        raise ModelError(
+            f"{what} returns any number of labels, and calibration is of one choice.",
+            remedy="take calibration out of evaluation.metrics; f1 and exact_match work",
+        )
+    return returned
+
+
+def _reader(source: str, revision: str | None = None) -> Read:
+    """Return a function that reads the JSON files of a folder, a URL or a hub id."""
+
+    def read(name: str) -> Any:
+        try:
+            if "://" in source:
+                files, path = open_url(source)
+                return json.loads(files.cat_file(f"{path.rstrip('/')}/{name}"))
+            if Path(source).is_dir():
+                return json.loads((Path(source) / name).read_text())
+            from huggingface_hub import hf_hub_download
+
+            return json.loads(Path(hf_hub_download(source, name, revision=revision)).read_text())
+        except LLMOpsError:
+            raise
+        except Exception:  # Each kind of store has errors of its own; the engine names them.
+            return None
+
+    return read
+
+
+def job_of(config: ScoreConfig, *, adapter: str, returned: Returned = _TEXT) -> Job:
+    """Return what all rows have in common; `returned`: what the model's files say of it."""
     sampling, task = config.sampling, config.task
+    side = task.side or ("query" if config.prompt.reference else "document")
     return Job(
         task=task.type,
         choices=task.choices,
+        labels=() if task.choices else returned.labels,
+        is_multi_label=returned.is_multi_label,
+        encoder=returned.encoder_of(side) if task.type == "embed" else None,
         json_schema="" if task.json_schema is None else json.dumps(task.json_schema),
         top_logprobs=task.top_k or 0,
         temperature=sampling.temperature,
@@ -164,16 +253,26 @@ def job_of(config: ScoreConfig, *, adapter: str) -> Job:
 
 
 def engine_choice(
-    spec: RunSpec, config: ScoreConfig, *, num_gpus: float, num_nodes: int, score_python: str
+    spec: RunSpec,
+    config: ScoreConfig,
+    *,
+    num_gpus: float,
+    num_nodes: int,
+    score_python: str,
+    returned: Returned = _TEXT,
 ) -> EngineChoice:
     """Decide where the model runs. Raises DataError for an engine that is not installed.
 
     `num_gpus`, `num_nodes`: of the cluster. `score_python`: interpreter of vLLM's own environment;
-    empty: there is none. An image that has vLLM needs none.
+    empty: there is none. An image that has vLLM needs none. `returned`: what the model returns.
     """
     settings = config.engine
-    kind, python, warning = _engine_type(settings.type, score_python=score_python)
-    engine = _engine_spec(spec, config, kind, has_gpus=num_gpus > 0)
+    only = _needs_transformers(config, returned)
+    if only and settings.type == "vllm":
+        raise ModelError(f"engine.type is vllm, and {only}.", remedy=_without_vllm(returned))
+    type_name = "transformers" if only and settings.type == "auto" else settings.type
+    kind, python, warning = _engine_type(type_name, score_python=score_python)
+    engine = _engine_spec(spec, config, kind, has_gpus=num_gpus > 0, returned=returned)
     return EngineChoice(
         deployment=Deployment(
             spec=engine,
@@ -189,10 +288,31 @@ def engine_choice(
     )
 
 
-def _engine_spec(spec: RunSpec, config: ScoreConfig, kind: str, *, has_gpus: bool) -> EngineSpec:
+def _needs_transformers(config: ScoreConfig, returned: Returned) -> str:
+    """Return why vLLM cannot be the engine of this model; empty where it can."""
+    if returned.kind in ("labels", "value"):
+        return "it is used here for texts and vectors, not for labels and numbers"
+    if returned.encoder is not None and config.model.adapter:
+        return "it cannot make vectors with an adapter that is apart from its base"
+    return ""
+
+
+def _without_vllm(returned: Returned) -> str:
+    if returned.kind == "embedding":
+        return (
+            "`llmops export RUN --to merged` makes a model for vLLM of it; or set engine.type to"
+            " transformers"
+        )
+    return "set engine.type to transformers, or leave it out"
+
+
+def _engine_spec(
+    spec: RunSpec, config: ScoreConfig, kind: str, *, has_gpus: bool, returned: Returned
+) -> EngineSpec:
     settings = config.engine
     cache = Path(spec.cache_root) if spec.cache_root else None
     model = model_source(config.model.id, roots=roots(spec), cache=cache)
+    encoder = returned.encoder
     return EngineSpec(
         type=kind,
         model=model,
@@ -201,12 +321,16 @@ def _engine_spec(spec: RunSpec, config: ScoreConfig, kind: str, *, has_gpus: boo
         dtype=config.model.dtype,
         trust_remote_code=config.model.trust_remote_code,
         tensor_parallel=settings.tensor_parallel,
-        max_model_len=settings.max_model_len,
+        max_model_len=settings.max_model_len or (encoder.max_length if encoder else None),
         batch_size=settings.batch_size,
         gpu_memory=settings.gpu_memory,
         num_gpus=settings.tensor_parallel if has_gpus else 0,
         max_lora_rank=_LORA_RANK,
         embeds=config.task.type == "embed",
+        auto_class=returned.auto_class,
+        head=dict(returned.head),
+        pooling=encoder.pooling if encoder and kind == "vllm" else "",
+        is_normalized=encoder is None or encoder.is_normalized or kind != "vllm",
         options=dict(settings.options),
     )
 
@@ -231,6 +355,21 @@ def _engine_type(kind: str, *, score_python: str) -> tuple[str, str, str]:
 _LORA_RANK = 64
 """Rank of each engine, also where this job has no adapter: the next job of a model may have one,
 and both then share the engine. Costs some megabytes."""
+
+
+def base_apart(spec: RunSpec, config: ScoreConfig) -> ScoreConfig:
+    """Return the config with base and adapter where model.id is an adapter's folder.
+
+    Raises ModelError where the base is not on this node.
+    """
+    model = config.model
+    folder = None if model.adapter or "://" in model.id else find(model.id, roots(spec))
+    if folder is None or not is_adapter(folder):
+        return config
+    cache = Path(spec.cache_root) if spec.cache_root else None
+    name, revision, _ = base_of_adapter(folder, roots=roots(spec), cache=cache)
+    both = {"id": name, "revision": revision, "adapter": str(folder)}
+    return config.model_copy(update={"model": model.model_copy(update=both)})
 
 
 def adapter_folder(spec: RunSpec, adapter: str) -> str:

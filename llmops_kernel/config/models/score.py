@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig, Section
+from llmops_kernel.config.models.sections import CATALOGUE
 
 
 class Message(Section):
@@ -49,8 +50,9 @@ class PromptSettings(Section):
     """A chat, each message a template; the model's chat template is applied."""
     column: str = ""
     """Column with the prompt: a text, or a list of messages."""
-    chat: bool = True
-    """Pass a text as a user's message through the model's chat template."""
+    chat: bool | None = None
+    """Pass a text as a user's message through the model's chat template; default: true for models
+    that write text, and false for embedding models, classifiers and models of a number."""
     reference: str = ""
     """Column or template of the expected answer, for evaluation."""
 
@@ -117,7 +119,8 @@ class EngineSettings(Section):
 # --- What the model is asked to do with each row ---
 
 
-TaskType = Literal["generate", "classify", "json", "logprob", "embed"]
+TaskType = Literal["generate", "classify", "json", "logprob", "embed", "value"]
+Side = Literal["query", "document", "none"]
 
 
 class Task(Section):
@@ -126,11 +129,15 @@ class Task(Section):
     shorthand: ClassVar[str | None] = "type"
 
     type: TaskType = "generate"
-    """`generate` text; `classify`: one of `choices`; `json`: an object of `json_schema`; `logprob`:
-    how probable the reference is as the answer, or the prompt itself where no reference is named;
-    `embed`: a vector."""
+    """`generate` text; `classify`: one of `choices`, or of the labels that a classifier was trained
+    for; `json`: an object of `json_schema`; `logprob`: how probable the reference is as the answer,
+    or the prompt itself where no reference is named; `embed`: a vector; `value`: the number of a
+    model that was trained to give one (objectives `regress` and `reward`)."""
     choices: tuple[str, ...] = ()
-    """The answers of `classify`."""
+    """The answers of `classify`, for a model that writes text."""
+    side: Side | None = None
+    """Which prefix of an embedding model `embed` puts before the text; `none`: nothing. Default:
+    `document`, and `query` where `prompt.reference` is named. Models without prefixes get none."""
     json_schema: dict[str, Any] | None = None
     """JSON schema of the answers of `json`."""
     top_k: int | None = Field(default=None, ge=1)
@@ -160,8 +167,9 @@ class Sampling(Section):
 
 
 MetricName = Literal[
-    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "calibration", "grounded"
-]
+    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "calibration", "grounded",
+    "f1", "mse", "pearson", "spearman", "retrieval",
+]  # fmt: skip
 
 
 class Grounded(Section):
@@ -200,7 +208,11 @@ class ScoreEvaluation(Section):
     """Which metrics are computed of the answers, and how many are shown."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics against the reference; the hook `score_row` adds its own."""
+    """Metrics against the reference; the hook `score_row` adds its own. `f1`: of the task classify,
+    the mean over all labels; `mse`, `pearson`, `spearman`: of the task value; `retrieval`: of the
+    task embed, whether each prompt is nearest to its own reference among all of the table."""
+    dimensions: tuple[int, ...] = ()
+    """For `retrieval`: also of the vectors cut to these lengths, such as `[64, 128]`."""
     grounded: Grounded = Grounded()
     """Settings of the metric `grounded`."""
     judge: Judge = Judge()
@@ -209,7 +221,24 @@ class ScoreEvaluation(Section):
     """Rows that are shown with their answers while the run goes on."""
 
 
-_NEEDS_REFERENCE = ("exact_match", "field_f1", "rouge", "bleu", "perplexity")
+_NUMBERS = ("mse", "pearson", "spearman")
+_NEEDS_REFERENCE = (
+    "exact_match", "field_f1", "rouge", "bleu", "perplexity", "f1", *_NUMBERS, "retrieval"
+)  # fmt: skip
+_OF_TASK = {
+    "perplexity": (
+        "logprob",
+        "perplexity is of tokens that are given, which only the task logprob rates",
+    ),
+    "calibration": (
+        "classify",
+        "calibration compares a choice's probability with how often it is correct",
+    ),
+    "f1": ("classify", "f1 is of labels"),
+    "retrieval": ("embed", "retrieval compares vectors"),
+    **{name: ("value", f"{name} compares numbers") for name in _NUMBERS},
+}
+"""Metrics of one task only, and why."""
 
 
 class ScoreHooks(Section):
@@ -297,8 +326,9 @@ def _prompt(config: ScoreConfig) -> Iterator[Broken]:
 
 
 def _task(config: ScoreConfig) -> Iterator[Broken]:
-    task = config.task
-    if task.type == "classify" and len(set(task.choices)) < 2:
+    task, model = config.task, config.model
+    writes_text = model.id in CATALOGUE and not (model.run or model.adapter)
+    if task.type == "classify" and (task.choices or writes_text) and len(set(task.choices)) < 2:
         yield Broken(
             path="task.choices",
             message="classify chooses between at least two different answers",
@@ -317,14 +347,15 @@ def _task(config: ScoreConfig) -> Iterator[Broken]:
             suggestion="name its column in prompt.reference",
             uses=("prompt.reference", "hooks"),
         )
-    if task.top_k is not None and not config.prompt.chat:
+    if task.top_k is not None and config.prompt.chat is False:
         yield Broken(
             path="task.top_k",
             message="rates an answer in a chat, and prompt.chat is false",
             suggestion="set prompt.chat=true, or leave task.top_k out",
             uses=("prompt.chat",),
         )
-    for name, owner in (("choices", "classify"), ("json_schema", "json"), ("top_k", "logprob")):
+    owners = {"choices": "classify", "json_schema": "json", "top_k": "logprob", "side": "embed"}
+    for name, owner in owners.items():
         if getattr(task, name) and task.type != owner:
             yield Broken(
                 path=f"task.{name}",
@@ -371,19 +402,28 @@ def _evaluation(config: ScoreConfig) -> Iterator[Broken]:
             suggestion="name its column in prompt.reference",
             uses=("prompt.reference", "hooks"),
         )
-    if "perplexity" in wanted:
+    named = wanted if is_logprob else config.evaluation.metrics
+    for name in (name for name in _OF_TASK if name in named):
+        task, why = _OF_TASK[name]
+        if config.task.type != task:
+            yield Broken(
+                path="evaluation.metrics",
+                message=why,
+                suggestion=f"set task.type to {task}",
+                uses=("task.type",),
+            )
+    if config.evaluation.dimensions and "retrieval" not in config.evaluation.metrics:
         yield Broken(
-            path="evaluation.metrics",
-            message="perplexity is of tokens that are given, which only the task logprob rates",
-            suggestion="set task.type to logprob",
-            uses=("task.type",),
+            path="evaluation.dimensions",
+            message="only the metric retrieval uses it",
+            suggestion="add retrieval to evaluation.metrics, or leave it out",
+            uses=("evaluation.metrics",),
         )
-    if "calibration" in config.evaluation.metrics and config.task.type != "classify":
+    if any(size < 1 for size in config.evaluation.dimensions):
         yield Broken(
-            path="evaluation.metrics",
-            message="calibration compares a choice's probability with how often it is correct",
-            suggestion="set task.type to classify",
-            uses=("task.type",),
+            path="evaluation.dimensions",
+            message="a vector has at least one number",
+            suggestion="give lengths such as [64, 128]",
         )
 
 

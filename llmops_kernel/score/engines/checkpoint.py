@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import psutil
 
 from llmops_kernel.errors import ModelError
+from llmops_kernel.models.merging import ADAPTER_CONFIG, CONFIG, HEAD_FILE, TOKENIZER_CONFIG
 from llmops_kernel.score.engines.prompts import PromptError
-from llmops_kernel.score.engines.protocol import EngineSpec
+from llmops_kernel.score.engines.protocol import TEXT_CLASS, Encoder, EngineSpec
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Name of a weight -> its shape."""
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _ADAPTER = "adapter_model.safetensors"
-_ADAPTER_CONFIG = "adapter_config.json"
 _MAX_HEADER = 100_000_000
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -102,7 +103,7 @@ def check_adapter(folder: str, base: Shapes, model: str, *, is_complete: bool = 
 def version_of(folder: str) -> str:
     """Return a name of an adapter's files that changes when they are written anew."""
     try:
-        stats = [(Path(folder) / name).stat() for name in (_ADAPTER, _ADAPTER_CONFIG)]
+        stats = [(Path(folder) / name).stat() for name in (_ADAPTER, ADAPTER_CONFIG)]
     except OSError:
         return folder
     return f"{folder}@" + "-".join(f"{stat.st_mtime_ns}.{stat.st_size}" for stat in stats)
@@ -110,7 +111,7 @@ def version_of(folder: str) -> str:
 
 def _adapter_config(folder: Path) -> tuple[int, str]:
     """Return the largest rank and the name of the base."""
-    file = folder / _ADAPTER_CONFIG
+    file = folder / ADAPTER_CONFIG
     try:
         config = json.loads(file.read_text())
     except OSError as error:
@@ -152,4 +153,135 @@ def load_error(spec: EngineSpec, error: BaseException) -> ModelError:
         f"{spec.model} cannot be loaded with {spec.type}: {first}",
         remedy="use a folder with config.json, tokenizer and safetensors of a causal language"
         " model, or a hub id (with HF_TOKEN for private ones, and network on the cluster's nodes)",
+    )
+
+
+# --- What a model returns, as the files beside it say ---
+
+
+Read = Callable[[str], Any]
+"""Name of a JSON file of a model or an adapter -> its content; None where it is not there."""
+_SENTENCES = ("sentence_bert_config.json", "sentence_roberta_config.json")
+_POOLINGS: Final[Mapping[str, Literal["last", "mean", "cls"]]] = {
+    "lasttoken": "last",
+    "pooling_mode_lasttoken": "last",
+    "mean": "mean",
+    "pooling_mode_mean_tokens": "mean",
+    "cls": "cls",
+    "pooling_mode_cls_token": "cls",
+}
+"""Names of sentence-transformers, since version 5.4 and before."""
+_SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""Which of a model's prompts `encode_query` and `encode_document` look for, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returned:
+    """What a model returns, and how it is loaded for it."""
+
+    kind: Literal["text", "labels", "value", "embedding"] = "text"
+    auto_class: str = TEXT_CLASS
+    head: Mapping[str, Any] = field(default_factory=dict)
+    """What the base of an adapter is made with besides its own config."""
+    labels: tuple[str, ...] = ()
+    is_multi_label: bool = False
+    width: int = 1
+    """Numbers of the head."""
+    encoder: Encoder | None = None
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """`query` and `document` -> what the model has been trained with before a text."""
+
+    def encoder_of(self, side: str) -> Encoder | None:
+        """Return how texts of a side are read; `none` and sides without a prefix have none."""
+        encoder = self.encoder
+        return encoder and replace(encoder, prefix=self.prefixes.get(side, ""))
+
+
+def returned_by(read: Read, base: Read | None = None) -> Returned:
+    """Return what a model's files say that it returns; of an adapter's where there is a `base`.
+
+    Raises ModelError for vectors that are made in a way that no engine knows.
+    """
+    adapter = (read(ADAPTER_CONFIG) or {}) if base else {}
+    model = (base or read)(CONFIG) or {}
+    modules, head = read("modules.json"), read(HEAD_FILE)
+    if isinstance(modules, list):
+        return _embedding(read, modules, model, base or read)
+    kind = str(adapter.get("task_type") if base else (model.get("architectures") or [""])[0])
+    if isinstance(head, dict) or (not base and kind.endswith("ForSequenceClassification")):
+        return _head(model | (head or {}), head if base else {})
+    if kind in ("FEATURE_EXTRACTION", "SEQ_CLS"):
+        name, what = ("modules.json", "pooled") if kind[0] == "F" else (HEAD_FILE, "named")
+        raise ModelError(
+            f"The adapter is of the type {kind} and has no {name}, which says how its numbers are"
+            f" {what}.",
+            remedy=f"copy {name} from the output of its run, or name the run in model.run",
+        )
+    return Returned()
+
+
+def _head(settings: Mapping[str, Any], options: dict[str, Any]) -> Returned:
+    """Return the labels or numbers of a head, by the names that Transformers has for them."""
+    names = {int(number): str(name) for number, name in (settings.get("id2label") or {}).items()}
+    width = int(settings.get("num_labels") or len(names) or 2)
+    problem = settings.get("problem_type")
+    is_value = problem == "regression" or (width == 1 and problem is None)
+    return Returned(
+        kind="value" if is_value else "labels",
+        auto_class="AutoModelForSequenceClassification",
+        head=options,
+        labels=() if is_value else tuple(names.get(n, f"LABEL_{n}") for n in range(width)),
+        is_multi_label=problem == "multi_label_classification",
+        width=width,
+    )
+
+
+def _embedding(read: Read, modules: list[Any], model: Mapping[str, Any], base: Read) -> Returned:
+    """Return how sentence-transformers would make a vector with these modules."""
+    paths = {str(one["type"]).rpartition(".")[2]: str(one["path"]) for one in modules}
+    kinds = [str(one["type"]).rpartition(".")[2] for one in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise _not_read(f"the modules {', '.join(kinds)}")
+    if paths["Transformer"]:
+        raise _not_read(f"its weights in the folder {paths['Transformer']}")
+    pooling = read(f"{paths['Pooling']}/config.json") or {}
+    chosen = pooling.get("pooling_mode") or [key for key, value in pooling.items() if value is True]
+    names = [chosen] if isinstance(chosen, str) else [n for n in chosen if n != "include_prompt"]
+    if len(names) != 1 or names[0] not in _POOLINGS:
+        raise _not_read(f"the pooling {', '.join(names) or 'of no kind'}")
+    about = read("config_sentence_transformers.json") or {}
+    prompts = {name: str(text) for name, text in (about.get("prompts") or {}).items()}
+    if not pooling.get("include_prompt", True) and any(prompts.values()):
+        raise _not_read("a pooling that leaves the prompt out")
+    sentences: Mapping[str, Any] = next(filter(None, map(read, _SENTENCES)), {})
+    if "message" in (sentences.get("modality_config") or {}):
+        raise _not_read("the chat template around each text")
+    settings = read(TOKENIZER_CONFIG) or base(TOKENIZER_CONFIG) or {}
+    lengths = (
+        sentences.get("max_seq_length") or settings.get("model_max_length"),
+        model.get("max_position_embeddings"),
+    )
+    return Returned(
+        kind="embedding",
+        auto_class="AutoModel",
+        encoder=Encoder(
+            pooling=_POOLINGS[names[0]],
+            is_normalized="Normalize" in kinds,
+            # Of a tokenizer without a limit Transformers writes 10 to the power of 30.
+            max_length=min((int(one) for one in lengths if one and one < 1e9), default=None),
+            is_lower_case=bool(sentences.get("do_lower_case")),
+        ),
+        prefixes={
+            side: next((prompts[name] for name in known if name in prompts), "")
+            for side, known in _SIDES.items()
+        },
+    )
+
+
+def _not_read(what: str) -> ModelError:
+    return ModelError(
+        f"The files of the model say that its vectors are made with {what}, which no engine here"
+        " does.",
+        remedy="use sentence-transformers itself, or a model that pools the last token, the mean or"
+        " the first token",
     )

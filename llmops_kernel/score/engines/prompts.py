@@ -12,7 +12,7 @@ from typing import Any
 from llmops_kernel.errors import DataError, ModelError
 from llmops_kernel.models.answer_ends import answer_ends, stop_tokens, turn_end
 from llmops_kernel.models.answer_spans import Template, laid_out, tokens
-from llmops_kernel.score.engines.protocol import Answer, Job, Prompt, Request
+from llmops_kernel.score.engines.protocol import Answer, Encoder, Job, Prompt, Request
 
 MAX_CONTEXT = 4096
 """Tokens of prompt and answer where the config names no limit."""
@@ -38,13 +38,13 @@ def context_length(made_for: int | None, configured: int | None) -> int:
     return configured or min(made_for or MAX_CONTEXT, MAX_CONTEXT)
 
 
-def prompt_tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
+def prompt_tokens(tokenizer: Any, prompt: Prompt, *, is_answered: bool = True) -> list[int]:
     """Return a text's tokens, with those that the tokenizer puts around one; or a chat's.
 
-    Raises PromptError.
+    `is_answered`: a chat is followed by an answer. Raises PromptError.
     """
     if not isinstance(prompt, str):
-        return _chat_tokens(tokenizer, prompt)
+        return _chat_tokens(tokenizer, prompt, is_answered=is_answered)
     try:
         ids: list[int] = tokenizer(prompt).input_ids
     except Exception as error:  # Such as half of a character.
@@ -56,14 +56,16 @@ def prompt_tokens(tokenizer: Any, prompt: Prompt) -> list[int]:
     return ids[1:] if begin is not None and ids[:2] == [begin, begin] else ids
 
 
-def _chat_tokens(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+def _chat_tokens(tokenizer: Any, messages: list[dict[str, str]], *, is_answered: bool) -> list[int]:
     if tokenizer.chat_template is None:
         raise PromptError(
             "the model has no chat template, so it cannot be asked with messages;"
             " use a text as the prompt (prompt.chat: false)"
         )
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=is_answered
+        )
         # The template has written all special tokens.
         ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
     except Exception as error:  # A template is a program of the model's author.
@@ -197,6 +199,8 @@ class Item:
     """Tokens that end the answer: of tokenizer, chat template, and stop texts that are tokens."""
     stop: tuple[str, ...] = ()
     """Texts that end the answer."""
+    is_cut: bool = False
+    """The text was longer than the model reads."""
 
     @property
     def length(self) -> int:
@@ -209,7 +213,14 @@ def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
         prompt, target = learnt_answer(tokenizer, request.prompt, request.target)
         check_length(len(prompt), len(target) + 1, context)
         return Item(request=request, job=job, prompt=prompt, target=target)
-    item = Item(request=request, job=job, prompt=prompt_tokens(tokenizer, request.prompt))
+    if job.encoder is not None:
+        return _encoded(tokenizer, request, job, context)
+    is_answered = job.task != "value" and not job.labels
+    tokens = prompt_tokens(tokenizer, request.prompt, is_answered=is_answered)
+    item = Item(request=request, job=job, prompt=tokens)
+    if not is_answered:
+        check_length(len(tokens), 0, context)
+        return item
     item.ends = (*answer_ends(tokenizer), *stop_tokens(tokenizer, job.stop))
     item.stop = job.stop
     if not isinstance(request.prompt, str) and (end := turn_end(tokenizer)).token is None:
@@ -229,6 +240,24 @@ def prepare(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
         follows = max(sizes)
     check_length(len(item.prompt), follows, context)
     return item
+
+
+def _encoded(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
+    """Return a text for a vector, cut as sentence-transformers cuts it; a chat is never cut."""
+    encoder, prompt = job.encoder or Encoder(), request.prompt
+    if not isinstance(prompt, str):
+        *before, last = prompt
+        prompt = [*before, {**last, "content": encoder.prefix + last["content"]}]
+        tokens = prompt_tokens(tokenizer, prompt, is_answered=False)
+        check_length(len(tokens), 0, context)
+        return Item(request=request, job=job, prompt=tokens)
+    text = encoder.prefix + prompt
+    text = text.lower() if encoder.is_lower_case else text
+    tokens = prompt_tokens(tokenizer, text)
+    limit = min(context, encoder.max_length or context)
+    if is_cut := len(tokens) > limit:
+        tokens = tokenizer(text, truncation=True, max_length=limit).input_ids
+    return Item(request=request, job=job, prompt=tokens, is_cut=is_cut)
 
 
 def next_batch(queue: Sequence[Item], size: int) -> list[Item]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from llmops_kernel.errors import ModelError
 from llmops_kernel.hardware.precision import AUTO, DeviceFacts, Precision, choose_dtype
@@ -17,6 +17,8 @@ Message = dict[str, str]
 Prompt = str | list[Message]
 """A text that is continued as it is, or a chat that the model's chat template is applied to."""
 Finish = Literal["stop", "length", "error"]
+TEXT_CLASS: Final = "AutoModelForCausalLM"
+"""The class of Transformers that loads a model that writes text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,14 @@ class EngineSpec:
     """Largest rank of the adapters that the engine can load; 0: none."""
     embeds: bool = False
     """True if the engine returns vectors instead of text: vLLM decides it when it loads."""
+    auto_class: str = TEXT_CLASS
+    """The class of Transformers that loads the model."""
+    head: dict[str, Any] = field(default_factory=dict)
+    """What an adapter's head needs of its base: `num_labels` and others of a model's config."""
+    pooling: str = ""
+    """How vLLM makes a vector of a text's tokens; empty: their mean. See `Encoder`."""
+    is_normalized: bool = True
+    """Whether vLLM makes vectors of length 1."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments, as vLLM's `EngineArgs` names them."""
 
@@ -68,11 +78,32 @@ class EngineSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """How a model that was trained for vectors makes one of a text, as sentence-transformers does.
+
+    `max_length`: in tokens; longer texts are cut. None: what the tokenizer says.
+    """
+
+    pooling: Literal["last", "mean", "cls"] = "mean"
+    is_normalized: bool = False
+    max_length: int | None = None
+    is_lower_case: bool = False
+    prefix: str = ""
+    """Put before each text."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """The settings that many requests have in common."""
 
-    task: Literal["generate", "classify", "json", "logprob", "embed"] = "generate"
+    task: Literal["generate", "classify", "json", "logprob", "embed", "value"] = "generate"
     choices: tuple[str, ...] = ()
+    """Of the task `classify`; empty: the labels of the model's head, in `labels`."""
+    labels: tuple[str, ...] = ()
+    is_multi_label: bool = False
+    """Any number of the labels are true."""
+    encoder: Encoder | None = None
+    """Of the task `embed`; None: the mean of the last layer, of length 1."""
     json_schema: str = ""
     """The schema of the task `json`, as JSON."""
     top_logprobs: int = 0
@@ -113,14 +144,18 @@ class Answer:
     prompt_tokens: int = 0
     output_tokens: int = 0
     finish: Finish = "stop"
+    """`length`: the answer was cut; of the task `embed` the text itself."""
     error: str = ""
     """Reason why this request has no answer; the others are not affected."""
     logprob: float | None = None
     """Natural logarithm of the probability of the output tokens (task `logprob`: of the target's),
     summed; of the whole distribution, without temperature."""
     scores: dict[str, float] | None = None
-    """Task `classify`: choice -> probability 0..1 among the choices; they sum to 1."""
+    """Task `classify`: choice -> probability 0..1 among the choices; they sum to 1, unless any
+    number of them may be true."""
     embedding: list[float] | None = None
+    value: float | None = None
+    """Task `value`: the number of the model's head."""
     target_tokens: list[int] | None = None
     """With `Job.top_logprobs`: the tokens of the target."""
     top_tokens: list[list[int]] | None = None

@@ -21,6 +21,8 @@ from llmops_kernel.score.evaluate.text_metrics import (
     corpus_bleu,
     exact_match,
     field_f1,
+    parsed,
+    plain,
     rouge,
 )
 
@@ -51,6 +53,7 @@ class _Row:
     logprob: float | None
     tokens: int | None
     label_scores: Mapping[str, float] | None
+    value: float | None = None
 
 
 class RowScorer:
@@ -62,6 +65,7 @@ class RowScorer:
     def __init__(self, config: ScoreConfig, score_row: ScoreRow | None = None) -> None:
         self._settings = config.evaluation.grounded
         self._is_json = config.task.type == "json"
+        self._has_labels = config.task.type == "classify" and not config.task.choices
         self._fields = _schema_fields(config.task.json_schema)
         self._refusals = Refusals(self._settings.refusals)
         self._score_row = score_row
@@ -73,10 +77,14 @@ class RowScorer:
             "perplexity": _perplexity,
             "calibration": _calibration,
             "grounded": self._grounded,
+            "mse": _squared_error,
+            # Of the whole table, which needs a number of each row.
+            "pearson": _check_number,
+            "spearman": _check_number,
         }
         names = dict.fromkeys(config.evaluation.metrics)
         self._bleu_metric = Bleu() if "bleu" in names else None
-        self._metrics = [by_name[name] for name in names]
+        self._metrics = [by_name[name] for name in names if name in by_name]
 
     def row(
         self,
@@ -87,6 +95,7 @@ class RowScorer:
         logprob: float | None = None,
         output_tokens: int | None = None,
         label_scores: Mapping[str, float] | None = None,
+        value: float | None = None,
     ) -> RowScores:
         """Return one row's metrics. Raises DataError or HookError, which become the row's error."""
         scored_row = _Row(
@@ -96,6 +105,7 @@ class RowScorer:
             logprob=logprob,
             tokens=output_tokens,
             label_scores=label_scores,
+            value=value,
         )
         scores = self._built_in(scored_row)
         if self._score_row is not None:
@@ -129,6 +139,10 @@ class RowScorer:
 
     def _exact_match(self, row: _Row, scores: RowScores) -> None:
         expected = row.reference
+        if expected is not None and self._has_labels:
+            is_same = set(labels_of(row.answer)) == set(labels_of(expected))
+            scores.values["exact_match"] = float(is_same)
+            return
         scores.values["exact_match"] = (
             None if expected is None else exact_match(row.answer, expected, is_json=self._is_json)
         )
@@ -167,6 +181,34 @@ def _rouge(row: _Row, scores: RowScores) -> None:
         scores.values |= {"rouge1": None, "rouge2": None, "rougeL": None}
     else:
         scores.values |= rouge(row.answer, row.reference)
+
+
+def labels_of(text: str) -> list[str]:
+    """Return the labels of an answer or a reference: of a JSON list, else the text itself."""
+    several = parsed(text)
+    return [plain(str(label)) for label in several] if isinstance(several, list) else [plain(text)]
+
+
+def number_of(reference: str) -> float:
+    """Return the number of a reference. Raises DataError for a text that is none."""
+    with suppress(ValueError):
+        if math.isfinite(number := float(reference)):
+            return number
+    raise DataError(
+        f"the reference {reference!r:.60} is not a number",
+        remedy="name a column of numbers in prompt.reference",
+    )
+
+
+def _check_number(row: _Row, scores: RowScores) -> None:
+    if row.reference is not None:
+        number_of(row.reference)
+
+
+def _squared_error(row: _Row, scores: RowScores) -> None:
+    expected = None if row.reference is None else number_of(row.reference)
+    is_known = expected is not None and row.value is not None
+    scores.values["mse"] = (row.value - expected) ** 2 if is_known else None  # type: ignore[operator]
 
 
 def _perplexity(row: _Row, scores: RowScores) -> None:
@@ -232,6 +274,8 @@ class Totals:
     num_rows: int = 0
     """All rows, also those with an error."""
     num_errors: int = 0
+    num_cut: int = 0
+    """Rows whose text was longer than an embedding model reads."""
     sums: dict[str, Sum] = field(default_factory=dict)
     bleu: list[int] = field(default_factory=lambda: [0] * STATS)
     logprob: float = 0.0
@@ -269,6 +313,7 @@ class Totals:
         """Add another part's rows."""
         self.num_rows += part.num_rows
         self.num_errors += part.num_errors
+        self.num_cut += part.num_cut
         for name, added in part.sums.items():
             mine = self._sum(name)
             mine.rows += added.rows

@@ -64,6 +64,12 @@ class OutputComparison:
             raise _nothing_common(self)
         if self.key == ROW_NUMBER:
             check_same_input(before, after, self._rows)
+        if before.corpus and after.corpus and before.corpus != after.corpus:
+            raise ComparisonError(
+                f"The queries of {before.name} look among other texts than those of {after.name}:"
+                " what they find cannot be compared.",
+                remedy="score the same table with both; rows with an error add no text",
+            )
         self.metric_names = tuple(
             name for name in names if METRIC_PREFIX + name in before.columns & after.columns
         )
@@ -216,11 +222,12 @@ class OutputComparison:
         return positions[np.argsort(-signed[positions], kind="stable")]
 
     def _flipped(self) -> Bools:
-        """Return for which rows the label or the exact match has changed."""
+        """Return for which rows the label, the exact match, or what a query finds has changed."""
         flipped = self._changed_rows("label")
-        if "exact_match" in self.metric_names:
-            before, after = self._values("exact_match")
-            flipped |= np.isfinite(before) & np.isfinite(after) & (before != after)
+        for name in ("exact_match", FOUND):
+            if name in self.metric_names:
+                before, after = self._values(name)
+                flipped |= np.isfinite(before) & np.isfinite(after) & ((before > 0) != (after > 0))
         return flipped
 
     def _changed_rows(self, column: str) -> Bools:
@@ -271,8 +278,12 @@ def _nothing_common(compared: OutputComparison) -> ComparisonError:
 # --- Changes of metrics: means of common rows with intervals, and totals of whole tables ---
 
 
+FOUND = "recall@10"
+"""A query flips where it finds one of its texts among the first ten in one scoring only."""
 PREFERRED = (
     "exact_match",
+    FOUND,
+    "mse",
     "field_f1",
     "grounded",
     "judge",

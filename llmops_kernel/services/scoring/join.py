@@ -25,7 +25,7 @@ OWN_COLUMNS = frozenset(
     {
         ROW_NUMBER, "output", "label", "label_scores", "parsed", "logprob", "embedding",
         "prompt_tokens", "output_tokens", "finish_reason", "reference", "prompt", "error",
-        "input_raw",
+        "input_raw", "reference_embedding", "value",
     }
 )  # fmt: skip
 _NOTHING, _EMPTY = 0, 1

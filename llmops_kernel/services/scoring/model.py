@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmops_kernel.config.models.objectives import recorded
+from llmops_kernel.config.models.objectives import ObjectiveConfig, recorded
 from llmops_kernel.config.models.score import ScoreConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, RunStateError
@@ -46,10 +47,12 @@ def run_with_model(ref: str, store: RunStore) -> str:
         return store.resolve(ref)
 
 
-def trained_model(ref: str, store: RunStore, *, output_of: str = "text") -> TrainedModel:
+def trained_model(
+    ref: str, store: RunStore, *, output_of: Collection[str] = ("text",)
+) -> TrainedModel:
     """Return the model of a run; `last` is the newest run that has written one.
 
-    `output_of`: what the model is to return, see `ObjectiveConfig.output`. Raises RunNotFoundError,
+    `output_of`: what the model may return, see `ObjectiveConfig.output`. Raises RunNotFoundError,
     and RunStateError for a run without such an output, or with one at a URL that only its journal
     names.
     """
@@ -76,11 +79,14 @@ def trained_model(ref: str, store: RunStore, *, output_of: str = "text") -> Trai
 def with_model(config: ScoreConfig, store: RunStore) -> ScoreConfig:
     """Return the config with the model of `model.run` filled in.
 
-    Raises RunNotFoundError, RunStateError.
+    Raises RunNotFoundError, RunStateError, also where the task asks for something else than the
+    run's objective has taught.
     """
     if not config.model.run:
         return config
-    trained = trained_model(config.model.run, store)
+    run_id = _newest(store) if config.model.run == _LAST else store.resolve(config.model.run)
+    _check_task(config, recorded(store.record(run_id).config), run_id)
+    trained = trained_model(run_id, store, output_of=("text", "labels", "reward", "embedding"))
     if trained.adapter and not trained.base:
         raise RunStateError(
             f"The base model of run {trained.run_id} is not known.",
@@ -132,10 +138,10 @@ def _begun(
     is_same = recorded(store.record(run_id).config).output == output_of
     output_of = output_of if is_same else "text"
     if step is None:
-        trained = trained_model(run_id, store, output_of=output_of)
+        trained = trained_model(run_id, store, output_of=(output_of,))
         folder, base = trained.adapter or trained.model, trained.base
     else:
-        _check_objective(store.record(run_id), output_of)
+        _check_objective(store.record(run_id), (output_of,))
         folder, base = _checkpoint(store, run_id, step), _base(store.record(run_id))[0]
     if "://" in folder:
         raise RunStateError(
@@ -150,17 +156,37 @@ def _begun(
     return {"id": folder, "run": run_id}
 
 
-def _check_objective(record: RunRecord, output_of: str) -> None:
+def _check_task(config: ScoreConfig, objective: ObjectiveConfig, run_id: str) -> None:
+    """Raise RunStateError where the model of an objective cannot do the config's task."""
+    task = config.task
+    writes_text = objective.output == "text"
+    can = {"embed": "embed", "classify": "classify"}.get(objective.type, "value")
+    if writes_text:
+        is_possible = task.type != "value" and (task.type != "classify" or bool(task.choices))
+    else:
+        is_possible = task.type == can and not task.choices
+    if is_possible:
+        return
+    own = "generate, classify with task.choices, json, logprob or embed"
+    raise RunStateError(
+        f"The model of run {run_id} cannot do the task {task.type}"
+        + (f" with{'' if task.choices else 'out'} choices" if task.type == "classify" else "")
+        + f": its objective is {objective.type}, which {objective.summary}.",
+        remedy=f"set task.type to {own if writes_text else can}"
+        + (" without task.choices" if task.choices and not writes_text else ""),
+    )
+
+
+def _check_objective(record: RunRecord, output_of: Collection[str]) -> None:
     """Raise RunStateError for a run whose model returns something else than `output_of`."""
     objective = recorded(record.config)
-    if objective.output == output_of:
+    if objective.output in output_of:
         return
-    what = "writes no text" if output_of == "text" else "is not one to begin with here"
+    what = "writes no text" if "text" in output_of else "is not one to begin with here"
     raise RunStateError(
         f"The model of run {record.run_id} {what}: its objective is {objective.type}, which"
         f" {objective.summary}.",
-        remedy="use its result with the library that it is written for (`llmops show` names the"
-        " folder), or name a run of another objective",
+        remedy="score a table with it (`llmops score`), or name a run of another objective",
     )
 
 

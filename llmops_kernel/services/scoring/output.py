@@ -15,7 +15,7 @@ import numpy as np
 
 from llmops_kernel.errors import ComparisonError, DataError, MissingDependencyError
 from llmops_kernel.metrics.bootstrap import Floats
-from llmops_kernel.metrics.scores import FOLDER, ROW, grade_value
+from llmops_kernel.metrics.scores import CORPUS, FOLDER, NEAREST, RETRIEVAL, ROW, grade_value
 from llmops_kernel.tables.files import open_url
 
 # --- Grades of a judge, by row ---
@@ -64,6 +64,7 @@ def of_rows(grades: Floats, numbers: Sequence[int | None]) -> list[float]:
 
 METRIC_PREFIX: Final = "metric_"
 _JUDGE: Final = METRIC_PREFIX + METRIC
+_OUTPUT: Final = "output"
 _PART: Final = "part-"
 _SUCCESS: Final = "_SUCCESS"
 _THREADS: Final = 8
@@ -98,9 +99,16 @@ class ScoredOutput:
         if not any(_base(path) == _SUCCESS for path in listed):
             raise self._not_finished()
         self.columns = frozenset[str]().union(*(part.columns for part in self.parts))
-        self._grades = self._read_grades(root, grades) if grades else None
-        if self._grades is not None:
-            self.columns |= {_JUDGE}
+        places = self._read_grades(root, grades) if grades else None
+        self._by_number: dict[str, Floats] = {} if places is None else {_JUDGE: places}
+        """Columns that are kept beside the rows, by the number of the row."""
+        self.corpus = ""
+        """Fingerprint of the texts among which queries look; empty: it is no such scoring."""
+        self._nearest: dict[int, str] = {}
+        """Number of a row -> the text that its query finds first: what such a scoring answers."""
+        if path := next((path for path in listed if _base(path) == RETRIEVAL), None):
+            self._read_retrieval(path)
+        self.columns |= self._by_number.keys()
         summary = next((path for path in listed if _base(path) == "_metrics.json"), None)
         self.totals = self._totals(summary) if summary else {}
         """Metrics of all rows, as the scoring computed them."""
@@ -163,16 +171,23 @@ class ScoredOutput:
         import pyarrow.parquet as pq
 
         present = [name for name in columns if name in part.columns]
-        if _JUDGE in columns and ROW in part.columns:
+        beside = [name for name in columns if name in self._by_number and ROW in part.columns]
+        answers = bool(self._nearest) and _OUTPUT in columns
+        if beside or answers:
             present = list(dict.fromkeys((*present, ROW)))
         try:
             with self._files.open_input_file(part.path) as source:
                 table = pq.ParquetFile(source).read(columns=present)
         except (OSError, ValueError) as error:
             raise self._broken_error(part.path, error) from error
-        if self._grades is not None and {_JUDGE, ROW} <= {*columns, *table.column_names}:
-            places = of_rows(self._grades, table.column(ROW).to_pylist())
-            table = table.append_column(_JUDGE, pa.array(places, pa.float64()))
+        for name in beside:
+            values = of_rows(self._by_number[name], table.column(ROW).to_pylist())
+            table = table.append_column(name, pa.array(values, pa.float64()))
+        if answers:
+            nearest = [self._nearest.get(number) for number in table.column(ROW).to_pylist()]
+            table = table.drop_columns([_OUTPUT]).append_column(
+                _OUTPUT, pa.array(nearest, pa.string())
+            )
         for name in columns:
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(part.rows))
@@ -186,6 +201,23 @@ class ScoredOutput:
                 f"The judge's grades of {self.name} cannot be read: {_first_line(error)}",
                 remedy=f"delete {self.url}/{FOLDER} and grade again: llmops retry",
             ) from error
+
+    def _read_retrieval(self, path: str) -> None:
+        import pyarrow.parquet as pq
+
+        try:
+            with self._files.open_input_file(path) as source:
+                table = pq.ParquetFile(source).read()
+        except (OSError, ValueError) as error:
+            raise self._broken_error(path, error) from error
+        self.corpus = (table.schema.metadata or {}).get(CORPUS, b"").decode()
+        rows = table.column(ROW).to_numpy()
+        nearest = table.column(NEAREST).to_pylist()
+        self._nearest = dict(zip(map(int, rows), nearest, strict=True))
+        for name in {*table.column_names} - {ROW, NEAREST}:
+            values = np.full(int(rows.max()) + 1 if len(rows) else 0, np.nan)
+            values[rows] = table.column(name).to_numpy()
+            self._by_number[METRIC_PREFIX + name] = values
 
     def _broken_error(self, path: str, error: Exception) -> ComparisonError:
         return ComparisonError(

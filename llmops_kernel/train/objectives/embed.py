@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, DataError
+from llmops_kernel.metrics.predictions import means_of, retrievals
 from llmops_kernel.train.collectives import gather, is_group
 from llmops_kernel.train.data.examples import Group
 from llmops_kernel.train.objectives.objective import GROUPS, TARGETS, Evaluating, Objective
 
 _NUMBERS = "llmops_texts"
 """Batch key of a number for each sequence, equal for equal texts."""
-_CUTOFFS = (1, 10)
 
 
 def vectors(model: Any, batch: dict[str, Any], pooling: str) -> torch.Tensor:
@@ -255,43 +254,12 @@ def retrieval(
 ) -> dict[str, float]:
     """Return recall, nDCG and MRR of queries among all texts, whole and cut to each dimension.
 
-    `items`: (query, its vector, its positive), or ((), vector, text) of a text. As
-    InformationRetrievalEvaluator of sentence-transformers defines them, with cosine similarities.
+    `items`: (query, its vector, its positive), or ((), vector, text) of a text.
     """
     texts = {text: vector for query, vector, text in items if not query}
-    queries: dict[tuple[int, ...], Any] = {}
-    relevant: Mapping[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
-    for query, vector, text in items:
-        if query:
-            queries[query] = vector
-            relevant[query].add(text)
-    known = list(texts)
-    metrics: dict[str, float] = {}
-    width = len(next(iter(texts.values())))
-    for size in (*(size for size in sorted(set(dimensions)) if size < width), width):
-        left, right = (
-            _normalised(np.stack([*group.values()])[:, :size]) for group in (queries, texts)
-        )
-        sums: dict[str, float] = defaultdict(float)
-        for query, scores in zip(queries, left @ right.T, strict=True):
-            ranked = np.argsort(-scores, kind="stable")[: max(_CUTOFFS)]
-            hits = [known[place] in relevant[query] for place in ranked]
-            for name, value in _ranks(hits, len(relevant[query])).items():
-                sums[name] += value / len(queries)
-        end = "" if size == width else f"_dim{size}"
-        metrics |= {f"eval_{name}{end}": value for name, value in sums.items()}
-    return metrics
-
-
-def _ranks(hits: Sequence[bool], num_relevant: int) -> dict[str, float]:
-    """Return the figures of one query; `hits`: whether each of the first texts is relevant."""
-    gains = [1 / math.log2(rank + 2) for rank in range(max(_CUTOFFS))]
-    first = next((rank for rank, is_hit in enumerate(hits, start=1) if is_hit), 0)
-    ideal = sum(gains[: min(num_relevant, len(gains))])
-    figures = {f"recall@{k}": sum(hits[:k]) / num_relevant for k in _CUTOFFS}
-    ndcg = sum(gain for gain, is_hit in zip(gains, hits, strict=False) if is_hit) / ideal
-    return {**figures, f"ndcg@{len(gains)}": ndcg, f"mrr@{len(gains)}": 1 / first if first else 0.0}
-
-
-def _normalised(rows: Any) -> Any:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    queries = {query: vector for query, vector, _ in items if query}
+    rows, places = ({key: n for n, key in enumerate(group)} for group in (queries, texts))
+    pairs = {(rows[query], places[text]) for query, _, text in items if query}
+    left, right = (np.stack([*group.values()]) for group in (queries, texts))
+    retrieved = retrievals(left, right, np.array(sorted(pairs)), dimensions)
+    return {f"eval_{name}": value for name, value in means_of(retrieved).items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.objective_rows import label_names
 from llmops_kernel.config.problems import did_you_mean, listed
 from llmops_kernel.errors import DataError
+from llmops_kernel.metrics.predictions import f1_scores
 from llmops_kernel.models.merging import HEAD_FILE
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.data.examples import Group
@@ -194,7 +194,8 @@ class Classify(_Head):
         answers = [pair for share in gather(self._answers) for pair in share]
         if not answers:
             return metrics
-        scores = f1_scores(answers)
+        pairs = ((_places(answer), _places(target)) for answer, target in answers)
+        scores = f1_scores(pairs, range(len(self.names)))
         metrics["eval_macro_f1"] = sum(scores) / len(scores)
         if len(self.names) <= _MOST_NAMED:
             named = zip(self.names, scores, strict=True)
@@ -205,14 +206,5 @@ class Classify(_Head):
 _MOST_NAMED = 12
 
 
-def f1_scores(answers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
-    """Return the F1 of each label; 0 for one that is neither answered nor there, as scikit-learn.
-
-    `answers`: for each row 0 or 1 for each label, as answered and as it is.
-    """
-    counts: list[Counter[str]] = [Counter() for _ in answers[0][0]]
-    for answer, target in answers:
-        for count, is_answered, is_there in zip(counts, answer, target, strict=True):
-            count["both"] += bool(is_answered and is_there)
-            count["any"] += int(is_answered) + int(is_there)
-    return [2 * count["both"] / count["any"] if count["any"] else 0.0 for count in counts]
+def _places(row: Sequence[float]) -> set[int]:
+    return {place for place, value in enumerate(row) if value}

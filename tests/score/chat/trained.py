@@ -19,6 +19,7 @@ def add_trained_run(
     model: str = "tiny-llama",
     what: str = "adapter",
     created_s: float = 1.0,
+    objective: str = "sft",
     **more: str,
 ) -> str:
     """Add a run that has ended; without an `output` it has written no model.
@@ -30,7 +31,7 @@ def add_trained_run(
         name="lora",
         created_s=created_s,
         cluster=cluster,
-        config={"model": {"id": model}},
+        config={"model": {"id": model}, "objective": {"type": objective}},
     )
     store.create(record, config_yaml=f"model: {model}\n")
     attempt = Attempt(

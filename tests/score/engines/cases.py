@@ -13,6 +13,7 @@ from typing import Any
 
 from llmops_kernel.score.engines.protocol import (
     Answer,
+    Encoder,
     Engine,
     EngineSpec,
     Job,
@@ -115,10 +116,16 @@ def run_case(engine: Engine, case: Case, adapters: dict[str, str]) -> list[Answe
     return answers
 
 
-def run(spec: EngineSpec, adapters: dict[str, str]) -> dict[str, list[Answer]]:
+def run(
+    spec: EngineSpec, adapters: dict[str, str], encoder: dict[str, Any] | None = None
+) -> dict[str, list[Answer]]:
     """Load an engine, run the table; return the answers of each case and close it."""
     engine = load_engine(spec)
     cases = EMBED_CASES if spec.embeds else CASES
+    if encoder is not None:
+        cases = tuple(
+            replace(one, job=replace(one.job, encoder=Encoder(**encoder))) for one in cases
+        )
     try:
         found = {case.name: run_case(engine, case, adapters) for case in cases}
         if not spec.embeds:
@@ -144,7 +151,7 @@ def _cancel(engine: Engine) -> None:
 def main() -> None:
     with open(sys.argv[1]) as file:
         wanted = json.load(file)
-    answers = run(EngineSpec(**wanted["spec"]), wanted["adapters"])
+    answers = run(EngineSpec(**wanted["spec"]), wanted["adapters"], wanted.get("encoder"))
     rows = {name: [asdict(one) for one in found] for name, found in answers.items()}
     with open(sys.argv[2], "w") as out:
         json.dump(rows, out)

@@ -13,8 +13,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -24,6 +25,7 @@ from llmops_kernel.score.engines.prompts import NAN
 from llmops_kernel.score.engines.protocol import Answer, Engine, EngineSpec, Job, load_engine
 from llmops_kernel.score.engines.vllm import compat
 from tests.score.engines import cases, checks, ties
+from tests.score.engines.test_returned import LENGTH, as_texts, chosen, config_of, sentences
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,10 +56,12 @@ def _in_its_environment(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _run(spec: EngineSpec, adapters: dict[str, str], folder: Path) -> checks.Answers:
+def _run(
+    spec: EngineSpec, adapters: dict[str, str], folder: Path, encoder: dict[str, Any] | None = None
+) -> checks.Answers:
     wanted, found = folder / "in.json", folder / "out.json"
     fields = {name: getattr(spec, name) for name in EngineSpec.__dataclass_fields__}
-    wanted.write_text(json.dumps({"spec": fields, "adapters": adapters}))
+    wanted.write_text(json.dumps({"spec": fields, "adapters": adapters, "encoder": encoder}))
     done = _in_its_environment("-m", "tests.score.engines.cases", str(wanted), str(found))
     assert done.returncode == 0, done.stderr[-3000:]
     rows = json.loads(found.read_text())
@@ -142,6 +146,24 @@ def test_the_same_vectors_as_transformers(
     for mine, other in zip(checks.final(ours, "embed"), checks.final(theirs, "embed"), strict=True):
         assert mine.embedding == pytest.approx(other.embedding, abs=1e-3)
         assert mine.prompt_tokens == other.prompt_tokens
+
+
+def test_vectors_of_an_embedding_model_are_those_of_sentence_transformers(
+    smollm: Path, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = as_texts(sentences(tmp_path / "model", smollm))
+    config = config_of(folder, task="embed", engine={"type": "vllm"})
+    spec, job = chosen(config)
+    assert (spec.type, spec.max_model_len) == ("vllm", LENGTH)
+    encoder = asdict(job.encoder) if job.encoder else None
+    answers = _run(replace(spec, max_lora_rank=0), {}, tmp_path, encoder)
+    model = SentenceTransformer(str(folder), device="cpu")
+    expected = model.encode_document(list(cases.DISHES[:3]))
+    for answer, vector in zip(checks.final(answers, "embed"), expected, strict=True):
+        assert answer.embedding == pytest.approx(vector.tolist(), abs=1e-4)
+        assert answer.prompt_tokens <= LENGTH
 
 
 def test_nan_is_an_error_of_the_row(smollm: Path, tmp_path: Path) -> None:

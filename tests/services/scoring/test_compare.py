@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.services.scoring.compare import OutputComparison
+from llmops_kernel.services.scoring.output import ScoredOutput
 from llmops_kernel.views.score_comparison import RowKind
 from tests.services.scoring.outputs import output, scored
 
@@ -275,3 +279,35 @@ def test_a_url_of_a_scheme_that_only_fsspec_knows(tmp_path: Path) -> None:
         assert OutputComparison(far, near).stability.identical == 1.0
     finally:
         memory.rm("/scored-a", recursive=True)
+
+
+def queried(folder: Path, found: Sequence[float | None], corpus: str = "c") -> ScoredOutput:
+    """Write an output of vectors, with the recall of its queries; None: the row repeats a query."""
+    numbers = [number for number, recall in enumerate(found) if recall is not None]
+    columns = {
+        "row_number": numbers,
+        "nearest": [f"{folder.name} {number}" for number in numbers],
+        "recall@10": [recall for recall in found if recall is not None],
+    }
+    folder.mkdir(parents=True)
+    table = pa.table(columns).replace_schema_metadata({"corpus": corpus})
+    pq.write_table(table, folder / "_retrieval.parquet")
+    return output(folder, [scored(number, None) for number in range(len(found))])
+
+
+def test_queries_that_find_their_text_in_one_scoring_only_have_flipped(tmp_path: Path) -> None:
+    before = queried(tmp_path / "a", [1.0, 0.0, None, 0.5, 1.0])
+    after = queried(tmp_path / "b", [1.0, 1.0, None, 1.0, 0.0])
+    compared = OutputComparison(before, after)
+    (recall,) = compared.metrics
+    assert (recall.name, recall.rows, recall.before, recall.after) == ("recall@10", 4, 0.625, 0.75)
+    assert compared.metric == "recall@10"
+    page = compared.rows("flipped")
+    assert [(row.key, row.before, row.after) for row in page.rows] == [
+        (1, "a 1", "b 1"),
+        (4, "a 4", "b 4"),
+    ]
+    assert compared.rows("better").total == 2, "also one that finds more of its texts"
+    assert compared.stability.rows == 4
+    with pytest.raises(ComparisonError, match="among other texts"):
+        OutputComparison(before, queried(tmp_path / "c", [1.0] * 5, "other"))

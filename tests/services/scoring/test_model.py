@@ -129,6 +129,37 @@ def test_it_begins_with_a_checkpoint_that_has_a_model(store: RunStore, tmp_path:
     assert raised.value.remedy.startswith("its checkpoints: 2")
 
 
+@pytest.mark.parametrize(
+    ("objective", "task", "remedy"),
+    [
+        ("embed", "embed", ""),
+        ("embed", "generate", "set task.type to embed"),
+        ("classify", "classify", ""),
+        ("classify", {"type": "classify", "choices": ["a", "b"]}, "without task.choices"),
+        ("classify", "embed", "set task.type to classify"),
+        ("regress", "value", ""),
+        ("reward", "value", ""),
+        ("reward", "classify", "set task.type to value"),
+        ("dpo", "embed", ""),
+        ("dpo", {"type": "classify", "choices": ["a", "b"]}, ""),
+        ("dpo", "classify", "classify with task.choices"),
+        ("sft", "value", "set task.type to generate"),
+    ],
+)
+def test_a_run_is_scored_by_the_tasks_of_its_objective(
+    store: RunStore, tmp_path: Path, objective: str, task: object, remedy: str
+) -> None:
+    add_trained_run(store, tmp_path / "out", objective=objective)
+    values = {"model": {"run": "last"}, "input": "x.jsonl", "prompt": "{a}", "task": task}
+    config = ScoreConfig.model_validate(values)
+    if not remedy:
+        assert with_model(config, store).model.adapter == str(tmp_path / "out")
+        return
+    with pytest.raises(RunStateError, match=f"its objective is {objective}") as raised:
+        with_model(config, store)
+    assert remedy in raised.value.remedy
+
+
 def test_a_start_that_cannot_be_meant_is_refused(store: RunStore, tmp_path: Path) -> None:
     add_trained_run(store, tmp_path / "out")
     with pytest.raises(ConfigError, match=r"model\.id is other"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from llmops_kernel.errors import DataError
-from llmops_kernel.train.objectives.heads import f1_scores
+from llmops_kernel.metrics.predictions import f1_scores
 from tests.train.objectives.test_preferences import assert_like, logged
 from tests.train.objectives.truths import Truth, padded, plain
 from tests.train.test_loop import losses, of, run
@@ -129,7 +129,10 @@ def test_f1_of_several_labels_is_that_of_scikit_learn() -> None:
         average=None,
         zero_division=0,
     )
-    assert f1_scores(answers) == pytest.approx(list(expected))
+    pairs = [
+        tuple({n for n, is_one in enumerate(row) if is_one} for row in both) for both in answers
+    ]
+    assert f1_scores(pairs, range(3)) == pytest.approx(list(expected))  # type: ignore[arg-type]
 
 
 BROKEN = {

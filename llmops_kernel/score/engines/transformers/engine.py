@@ -21,6 +21,7 @@ from llmops_kernel.score.engines.transformers.forward import (
     embed,
     load,
     logprob,
+    read_whole,
 )
 
 
@@ -72,7 +73,10 @@ class TransformersEngine:
 
     def _run(self, items: list[Item]) -> list[Answer]:
         job = items[0].job
-        forward = Forward(self.loaded, self._adapters.select(job.adapter))
+        model = self._adapters.select(job.adapter)
+        if job.encoder is not None or job.labels or job.task == "value":
+            return list(read_whole(self.loaded, model, items))
+        forward = Forward(self.loaded, model)
         if job.task == "classify":
             return classify(self.loaded, forward, items)
         if job.task == "logprob":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
@@ -11,7 +12,8 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+import transformers
+from transformers import AutoConfig, AutoTokenizer
 
 from llmops_kernel.errors import LLMOpsError, ModelError
 from llmops_kernel.models.answer_ends import answer_ends
@@ -25,7 +27,7 @@ from llmops_kernel.score.engines.prompts import (
     context_length,
     failed,
 )
-from llmops_kernel.score.engines.protocol import Answer, EngineSpec
+from llmops_kernel.score.engines.protocol import Answer, Encoder, EngineSpec
 
 
 class Forward:
@@ -186,6 +188,68 @@ def embed(forward: Forward, items: Sequence[Item]) -> Iterator[Answer]:
             yield Answer(id=item.request.id, prompt_tokens=len(item.prompt), embedding=vector)
 
 
+# --- Vectors, labels and numbers of models that were trained to give them ---
+
+
+def read_whole(loaded: Loaded, model: Any, items: Sequence[Item]) -> Iterator[Answer]:
+    """Answer with what the model returns for each whole text.
+
+    Padded on the right and without positions, as sentence-transformers and Transformers' pipelines
+    do: a head finds the last token by the padding.
+    """
+    pad = getattr(loaded.model.config.get_text_config(), "pad_token_id", None)
+    if pad is None and items[0].job.encoder is not None:
+        pad = loaded.tokenizer.pad_token_id or 0
+    # Without a padding token a head knows the last token of a single row only.
+    batches = [items] if pad is not None else [[item] for item in items]
+    for batch in batches:
+        width = max(len(item.prompt) for item in batch)
+        rows = [item.prompt + [pad or 0] * (width - len(item.prompt)) for item in batch]
+        mask = [[1] * len(item.prompt) + [0] * (width - len(item.prompt)) for item in batch]
+        ids, masks = (torch.tensor(part, device=loaded.device) for part in (rows, mask))
+        with torch.inference_mode():
+            output = model(input_ids=ids, attention_mask=masks)
+        encoder = items[0].job.encoder
+        numbers = output.logits.float() if encoder is None else _pooled(output, masks, encoder)
+        for item, row in zip(batch, numbers.tolist(), strict=True):
+            if any(math.isnan(value) for value in row):
+                yield failed(item.request, NAN, prompt_tokens=len(item.prompt))
+            else:
+                yield _read(item, row)
+
+
+def _pooled(output: Any, mask: torch.Tensor, encoder: Encoder) -> torch.Tensor:
+    """Return a vector for each row, float32."""
+    states = output.last_hidden_state.float()
+    if encoder.pooling == "cls":
+        vectors = states[:, 0]
+    elif encoder.pooling == "last":
+        vectors = states[torch.arange(len(states), device=states.device), mask.sum(-1) - 1]
+    else:
+        weights = mask[..., None].float()
+        vectors = (states * weights).sum(1) / weights.sum(1)
+    return torch.nn.functional.normalize(vectors, dim=-1) if encoder.is_normalized else vectors
+
+
+def _read(item: Item, row: list[float]) -> Answer:
+    job = item.job
+    answer = Answer(id=item.request.id, prompt_tokens=len(item.prompt))
+    if job.encoder is not None:
+        answer.embedding = row
+        answer.finish = "length" if item.is_cut else "stop"
+    elif job.task == "value":
+        (answer.value,) = row
+        answer.text = repr(answer.value)
+    else:
+        logits = torch.tensor(row, dtype=torch.float64)
+        shares = logits.sigmoid() if job.is_multi_label else logits.softmax(-1)
+        answer.scores = dict(zip(job.labels, shares.tolist(), strict=True))
+        likeliest = max(answer.scores, key=answer.scores.__getitem__)
+        several = [label for label, share in answer.scores.items() if share > 0.5]
+        answer.text = json.dumps(several, ensure_ascii=False) if job.is_multi_label else likeliest
+    return answer
+
+
 # --- Loads a model and its tokenizer with Transformers ---
 
 
@@ -235,11 +299,11 @@ def _load(spec: EngineSpec, device: torch.device) -> Loaded:
         "revision": spec.revision,
         "trust_remote_code": spec.trust_remote_code,
     }
-    config = AutoConfig.from_pretrained(spec.model, **origin)
+    config = AutoConfig.from_pretrained(spec.model, **origin, **spec.head)
     text = config.get_text_config()
     context = context_length(getattr(text, "max_position_embeddings", None), spec.max_model_len)
     tokenizer = AutoTokenizer.from_pretrained(spec.model, **origin)
-    model = AutoModelForCausalLM.from_pretrained(
+    model = getattr(transformers, spec.auto_class).from_pretrained(
         spec.model, config=config, dtype=getattr(torch, spec.dtype), **origin
     )
     model.eval().requires_grad_(False).to(device)
@@ -247,7 +311,7 @@ def _load(spec: EngineSpec, device: torch.device) -> Loaded:
         model=model,
         tokenizer=tokenizer,
         context=context,
-        eos=frozenset(answer_ends(tokenizer, model.generation_config)),
+        eos=frozenset(answer_ends(tokenizer, getattr(model, "generation_config", None))),
         vocabulary=text.vocab_size,
         device=device,
     )

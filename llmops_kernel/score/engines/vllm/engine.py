@@ -395,13 +395,14 @@ class Weigh(Task):
 
 
 class Embed(Task):
-    """`embed`: the mean over the prompt of the last layer's output, of length 1."""
+    """`embed`: pooled from the last layer's output as the engine's spec says."""
 
     def start(self) -> Iterator[CoreRequest]:
         yield CoreRequest((), self.names.PoolingParams(task="embed"))
 
     def take(self, part: CoreRequest, output: Any) -> Answer | None:
-        return self._answer(embedding=output.outputs.data.tolist())
+        finish: Finish = "length" if self.item.is_cut else "stop"
+        return self._answer(embedding=output.outputs.data.tolist(), finish=finish)
 
 
 TASKS: dict[str, Callable[..., Task]] = {

@@ -112,7 +112,9 @@ def _arguments(spec: EngineSpec, names: Any, context: int, base: Shapes) -> dict
     if spec.max_lora_rank:
         arguments |= _lora_arguments(spec, base)
     if spec.embeds:
-        pooler = names.PoolerConfig(seq_pooling_type="MEAN", use_activation=True)
+        pooler = names.PoolerConfig(
+            seq_pooling_type=(spec.pooling or "mean").upper(), use_activation=spec.is_normalized
+        )
         arguments |= {"runner": "pooling", "convert": "embed", "pooler_config": pooler}
     return arguments | spec.options
 
