@@ -10,7 +10,7 @@ from llmops_kernel.api.cluster_handle import Cluster, ClusterList
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import Comparison, RunList
-from llmops_kernel.api.tools import DataPreview, bench, data_preview, demo, doctor
+from llmops_kernel.api.tools import DataPreview, bench, data_preview, demo, doctor, mine
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
 from llmops_kernel.services import templates
@@ -43,6 +43,7 @@ __all__ = [
     "guard",
     "init",
     "init_cluster_template",
+    "mine",
     "render",
     "runs",
     "schema",

@@ -1,4 +1,4 @@
-"""Previews of data, checks of this machine, the demo and the benchmark, as Python functions."""
+"""Previews of data, hard negatives, checks of this machine, the demo and the benchmark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmops_kernel.api.cluster_handle import Cluster
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
+from llmops_kernel.metrics.hard_negatives import Rule
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import data_preview as service
 from llmops_kernel.services.backend import current
+from llmops_kernel.services.scoring.mine import Mined, Mining
 from llmops_kernel.views.preview_facts import facts
 from llmops_kernel.views.preview_text import html_of, row_head, row_html, row_lines, text_of
 
@@ -77,6 +80,59 @@ def bench(
     )
     loop.run()
     return loop.figures
+
+
+def mine(
+    data: str | Path,
+    run: str | Run = "last",
+    output: str | Path | None = None,
+    *,
+    negatives: int = 4,
+    margin: float = 0.05,
+    relative: bool = False,
+    skip: int = 0,
+    replace: bool = False,
+    corpus: str | None = None,
+    scored: str | None = None,
+    cluster: str = "local",
+    force: bool = False,
+    overrides: Overrides = (),
+    progress: Progress | None = None,
+) -> Mined:
+    """Give the rows of `embed` hard negatives: the nearest texts that do not answer a query.
+
+    `data` is a table with `query` and `positive`, or a training config. The model of `run` scores
+    all texts, those of `corpus` (`FILE:COLUMN`) too, and rows are written to `output` with up to
+    `negatives` more: no known positive, and none nearer than the positive's similarity less
+    `margin` (`relative`: a share of it); `skip` leaves out the nearest. `replace` drops those that
+    rows have. `scored` is an earlier scoring to go on with, `overrides` are changes of its config.
+    Raises ConfigError, DataError, RunStateError, RunFailedError.
+    """
+    rule = Rule(negatives=negatives, margin=margin, relative=relative, skip=skip, replace=replace)
+    ref, store = run if isinstance(run, str) else run.id, current().store
+    mining = Mining(data, ref, output, store=store, rule=rule, corpus=corpus, force=force)
+    scoring = scoring_of(mining, scored, cluster=cluster, overrides=overrides, progress=progress)
+    scoring.wait()
+    return mining.write(scoring.id)
+
+
+def scoring_of(
+    mining: Mining,
+    scored: str | None,
+    *,
+    cluster: str,
+    overrides: Overrides,
+    progress: Progress | None,
+) -> Run:
+    """Submit the scoring of a mining, or return the one that is there. Raises RunStateError."""
+    backend = current()
+    if scored is not None:
+        run = Run(backend, backend.store.resolve(scored))
+        mining.check_scored(run.id)
+        return run
+    target = Cluster(cluster, provider=backend.provider_for(cluster), backend=backend)
+    with mining.scoring() as (config, folder):
+        return target.score(config, workspace=folder, overrides=overrides, progress=progress)
 
 
 # --- What the model will see of a config's data, as an object that a notebook shows ---

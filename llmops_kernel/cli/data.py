@@ -1,4 +1,4 @@
-"""`llmops data`: what the model will see of a config's data, before anything starts."""
+"""`llmops data | mine`: what the model will see of a config's data; hard negatives for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmops_kernel.cli.app import CONFIGS, command
+from llmops_kernel.cli.app import CONFIGS, RUNS, command
+from llmops_kernel.cli.runs.submit import Changes, OnCluster, follow_run, lines_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from llmops_kernel.services.data_preview import DataPreview, PreviewJob, ShownRow
 
 _ROWS = "Rows of each source that are tokenised, from all over it."
-Changes = Annotated[
-    list[str] | None,
-    typer.Argument(help="Changes to the config.", metavar="[SECTION.FIELD=VALUE]..."),
-]
 _STYLES = {"loss": "green", "context": "", "cut": "red strike"}
 
 
@@ -141,3 +138,51 @@ def _coloured(row: ShownRow) -> Text:
     if hidden := hidden_line(row):
         parts.append((f"\n{hidden}", "dim"))
     return Text.assemble(*parts)
+
+
+# --- `llmops mine`: hard negatives for the next training ---
+
+_DATA = "Table with `query` and `positive`, or a training config."
+_OUTPUT = "File to write; default: beside DATA, as NAME-mined.jsonl."
+_MARGIN = "How much less similar than the positive they are, as a cosine."
+_RELATIVE = "The margin is a share of the positive's similarity."
+_CORPUS = "More texts to choose among; default column: text."
+_REPLACE = "Drop the negatives that rows have already."
+_SCORED = "Go on with this scoring of an interrupted call."
+
+
+@command(RUNS, example="llmops mine two-tower.train.yaml --run last --output data/mined.jsonl")
+def mine(
+    data: Annotated[str, typer.Argument(help=_DATA, metavar="DATA")],
+    overrides: Changes = None,
+    run: Annotated[str, typer.Option(help="Training run whose model compares.")] = "last",
+    output: Annotated[Path | None, typer.Option(help=_OUTPUT)] = None,
+    negatives: Annotated[int, typer.Option(help="Negatives to find for each row.", min=1)] = 4,
+    margin: Annotated[float, typer.Option(help=_MARGIN, min=0)] = 0.05,
+    relative: Annotated[bool, typer.Option("--relative", help=_RELATIVE)] = False,
+    skip: Annotated[int, typer.Option(help="Nearest ones to leave out.", min=0)] = 0,
+    corpus: Annotated[str | None, typer.Option(help=_CORPUS, metavar="FILE[:COLUMN]")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE)] = False,
+    scored: Annotated[str | None, typer.Option(help=_SCORED, metavar="RUN")] = None,
+    cluster: OnCluster = "local",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:
+    """Give rows hard negatives: the nearest texts that do not answer a query.
+
+    The run's model scores all texts once; a text that is as near as the positive may be an answer
+    that nobody has marked, so the margin leaves it out.
+    """
+    from llmops_kernel.api.tools import scoring_of
+    from llmops_kernel.cli.console import echo, out
+    from llmops_kernel.metrics.hard_negatives import Rule
+    from llmops_kernel.services.backend import current
+    from llmops_kernel.services.scoring.mine import Mining
+
+    rule = Rule(negatives=negatives, margin=margin, relative=relative, skip=skip, replace=replace)
+    store, errors = current().store, out(stderr=True)
+    mining = Mining(data, run, output, store=store, rule=rule, corpus=corpus, force=force)
+    progress, changes = lines_on(errors), overrides or ()
+    scoring = scoring_of(mining, scored, cluster=cluster, overrides=changes, progress=progress)
+    errors.print(f"If this is interrupted, go on with --scored {scoring.id}")
+    follow_run(scoring)
+    echo(str(mining.write(scoring.id)))
