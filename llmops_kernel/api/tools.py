@@ -11,16 +11,15 @@ from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
-from llmops_kernel.metrics.hard_negatives import Rule
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import data_preview as service
 from llmops_kernel.services.backend import current
-from llmops_kernel.services.scoring.mine import Mined, Mining
 from llmops_kernel.views.preview_facts import facts
 from llmops_kernel.views.preview_text import html_of, row_head, row_html, row_lines, text_of
 
 if TYPE_CHECKING:
     from llmops_kernel.services.doctor import DoctorReport
+    from llmops_kernel.services.scoring.mine import Mined, Mining
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
 
 
@@ -108,6 +107,9 @@ def mine(
     rows have. `scored` is an earlier scoring to go on with, `overrides` are changes of its config.
     Raises ConfigError, DataError, RunStateError, RunFailedError.
     """
+    from llmops_kernel.metrics.hard_negatives import Rule
+    from llmops_kernel.services.scoring.mine import Mining
+
     rule = Rule(negatives=negatives, margin=margin, relative=relative, skip=skip, replace=replace)
     ref, store = run if isinstance(run, str) else run.id, current().store
     mining = Mining(data, ref, output, store=store, rule=rule, corpus=corpus, force=force)

@@ -243,8 +243,7 @@ class Mining:
             raise _exists(self.path)
         self._notes = Notes()
         self._pairs = read_pairs(data, self._notes)
-        own = () if rule.replace else [text for pair in self._pairs for text in pair.negatives]
-        texts = {pair.positive for pair in self._pairs}.union(own)
+        texts = {text for pair in self._pairs for text in (pair.positive, *pair.negatives)}
         self._documents = sorted(texts.union(read_corpus(corpus, self._notes) if corpus else ()))
         """By their text, which so decides between equal similarities."""
         self._queries = list(dict.fromkeys(pair.query for pair in self._pairs))

@@ -18,6 +18,7 @@ _TYPES = {
     "row_number": pa.int64(),
     "label_scores": pa.string(),
     "logprob": pa.float64(),
+    "embedding": pa.list_(pa.float32()),
     "prompt_tokens": pa.int64(),
     "output_tokens": pa.int64(),
 }
