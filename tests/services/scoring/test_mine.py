@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import llmops_kernel as llmops
 from llmops_kernel.errors import ComparisonError, ConfigError, DataError, RunStateError
 from llmops_kernel.metrics.hard_negatives import Rule
 from llmops_kernel.services.scoring.mine import Mined, Mining
 from llmops_kernel.store.store import RunStore
 from tests.server.runs import make_run
 from tests.services.scoring.outputs import write_output
+from tests.tiny_training import write_training
+
+if TYPE_CHECKING:
+    from llmops_kernel.providers.protocol import ClusterInfo
 
 Row = dict[str, Any]
 ANGLES = {"noodles": 0.0, "Pad Thai": 0.1, "pho": 0.3, "ramen": 0.5, "soba": 0.7, "pizza": 1.5}
@@ -252,3 +261,70 @@ def test_which_runs_are_of_use(mined: Callable[..., Mined], store: RunStore, fol
     with pytest.raises(DataError, match=r"split has 2 tables.*\n.*pattern"):
         Mining(folder / "split", "towers", store=store, rule=rule)
     mined(f"{folder}/split/tr*.jsonl", force=True)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_trained_model_finds_what_sentence_transformers_finds_with_it(
+    ray_cluster: ClusterInfo, folder: Path
+) -> None:
+    rows = [{"query": f"which {a} {b}", "positive": f"{b} of {a}"} for a, b in product(_A, _B)]
+    objective = {
+        "type": "embed",
+        "query_prefix": "q: ",
+        "document_prefix": "d: ",
+        "pooling": "mean",
+    }
+    config = write_training(
+        *(folder / "work", "towers"),
+        objective=objective,
+        data={"train": "pairs.jsonl"},
+        method="full",
+    )
+    write(folder / "work" / "pairs.jsonl", rows)
+    cluster = llmops.cluster(ray_cluster.name)
+    run = cluster.submit(config)
+    assert run.wait(300) == "SUCCEEDED", run.logs()
+
+    words = ["mine", str(config), "--run", run.id, "--cluster", cluster.name, "--output", "a.jsonl"]
+    changes = ["engine.type=transformers", "model.dtype=float32"]
+    command = [sys.executable, "-m", "llmops_kernel", *words, *changes]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as killed:
+        assert killed.stderr is not None
+        found = (re.search(r"--scored (\S+)", line) for line in killed.stderr)
+        scored = next(match for match in found if match)[1]
+        killed.kill()
+    assert not (folder / "a.jsonl").exists()
+    llmops.mine(config, run, "a.jsonl", margin=0.01, scored=scored)
+    mined = llmops.mine(
+        *(folder / "work" / "pairs.jsonl", run.id, "b.jsonl"),
+        margin=0.01,
+        cluster=cluster.name,
+        overrides=changes,
+    )
+    assert len([one for one in llmops.runs() if one.record.kind == "score"]) == 2
+    assert mined.path.read_bytes() == (folder / "a.jsonl").read_bytes()
+    assert {row["query"]: row["negatives"] for row in written(mined)} == _theirs(run.output, rows)
+
+
+_A, _B = ("red", "blue", "green"), ("apple", "boat", "chair", "door")
+
+
+def _theirs(model: Any, rows: list[Row]) -> dict[str, list[str]]:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import mine_hard_negatives
+
+    found = mine_hard_negatives(
+        Dataset.from_list(rows),
+        SentenceTransformer(str(model), device="cpu"),
+        range_max=len(rows),
+        absolute_margin=0.01,
+        num_negatives=4,
+        output_format="triplet",
+        verbose=False,
+    )
+    negatives: dict[str, list[str]] = {row["query"]: [] for row in rows}
+    for row in found:
+        negatives[row["query"]].append(row["negative"])
+    return negatives
