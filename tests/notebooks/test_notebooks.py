@@ -27,6 +27,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "04-score.ipynb": {**TINY, "max_steps": 2, "rows": 6},
     "05-your-script.ipynb": {"num_workers": 2, "steps": 6, "learning_rate": 0.05},
     "07-your-data.ipynb": {**TINY, "max_steps": 2},
+    "08-two-tower.ipynb": {**TINY, "max_length": 32, "max_steps": 2, "dimensions": "8, 16"},
 }
 
 
@@ -110,3 +111,19 @@ def test_data_of_ones_own_are_checked_looked_at_and_trained_on(tmp_path: Path) -
     assert "leaks" in warnings
     assert PNG in output(cells, "run.wait()")
     assert "eval_loss" in output(cells, "run.evaluations()")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.beside
+def test_vectors_are_trained_with_mined_negatives_and_compared(tmp_path: Path) -> None:
+    cells = run("08-two-tower.ipynb", tmp_path)
+    for source in ("first.wait()", "second.wait()", "plt.show()"):
+        assert PNG in output(cells, source), source
+    assert "eval_recall@10_dim8" in output(cells, "before_and_after")
+    assert "dish-mined.jsonl: 762 rows with" in output(cells, "llmops.mine(")
+    compared = output(cells, "compared = ")
+    for words in ("recall@10_dim16", "95 % interval"):
+        assert words in compared, words
+    assert "queries have their dish among" in output(cells, "change = ")
+    assert output(cells, "asked = ").count("; ") >= 6
