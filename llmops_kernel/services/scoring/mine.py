@@ -402,15 +402,15 @@ class Mining:
         self, queries: Vectors, documents: Vectors, chosen: Mapping[str, Choice], *, variants: int
     ) -> None:
         for what, names, vectors in (
-            ("query", self._queries, queries),
-            ("text", self._documents, documents),
+            ("query text", self._queries, queries),
+            ("document text", self._documents, documents),
         ):
             lost = [names[n] for n in np.flatnonzero(~np.isfinite(vectors).all(1))]
             self._notes.add(len(lost), what, "without a vector", lost)
-        self._notes.add(variants, "text", "like another one but for case and spaces: not chosen")
+        self._notes.add(variants, "document text", "like another one but for case and spaces: not chosen")
         above = [choice.above for choice in chosen.values() if choice.above]
         what = f"with others above the margin, {sum(above):,} in all, which may answer them too"
-        self._notes.add(len(above), "query", what)
+        self._notes.add(len(above), "query text", what)
 
 
 _WHY: Final = {

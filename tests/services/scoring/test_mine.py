@@ -149,7 +149,7 @@ def test_texts_that_differ_in_case_and_spaces_are_one(mined: Callable[..., Mined
         ["pho", "pad  thai"],
     ]
     assert "negative" not in written(found)[2]
-    assert any("1 text like another one but for case" in note for note in found.notes)
+    assert any("1 document text like another one but for case" in note for note in found.notes)
     assert found.documents == 4
 
 
@@ -160,8 +160,8 @@ def test_rows_without_a_vector_are_named_and_never_chosen(mined: Callable[..., M
     rows = written(found)
     assert [row["negatives"] for row in rows] == [["soba"], ["soba"], ["soba"], [], []]
     said = "\n".join(found.notes)
-    assert "1 query without a vector: 'soup'" in said
-    assert "2 texts without a vector: 'ramen', 'udon'" in said
+    assert "1 query text without a vector: 'soup'" in said
+    assert "2 document texts without a vector: 'ramen', 'udon'" in said
     assert sum(found.fewer.values()) == 3
     assert found.documents == 3
 
