@@ -407,7 +407,9 @@ class Mining:
         ):
             lost = [names[n] for n in np.flatnonzero(~np.isfinite(vectors).all(1))]
             self._notes.add(len(lost), what, "without a vector", lost)
-        self._notes.add(variants, "document text", "like another one but for case and spaces: not chosen")
+        self._notes.add(
+            variants, "document text", "like another one but for case and spaces: not chosen"
+        )
         above = [choice.above for choice in chosen.values() if choice.above]
         what = f"with others above the margin, {sum(above):,} in all, which may answer them too"
         self._notes.add(len(above), "query text", what)
