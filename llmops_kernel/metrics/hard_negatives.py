@@ -94,29 +94,29 @@ def _choice(
     query: Vectors, documents: Vectors, near: Vectors, own: Sequence[int], rule: Rule
 ) -> Choice:
     similar = _exact(query, documents, own)
-    limit, wanted = rule.limit(float(similar.min())), rule.skip + rule.negatives
+    limit, most = rule.limit(float(similar.min())), rule.skip + rule.negatives
     available = int(np.isfinite(near).sum())
     unsure = np.flatnonzero(np.abs(near - limit) <= _ROUNDING)
     near[near > limit + _ROUNDING] = -np.inf
     near[unsure[_exact(query, documents, unsure) > limit]] = -np.inf
     below = int(np.isfinite(near).sum())
-    least = np.partition(near, -wanted)[-wanted] if below > wanted else -np.inf
+    least = np.partition(near, -most)[-most] if below > most else -np.inf
     places = np.flatnonzero(np.isfinite(near) & (near >= least - 2 * _ROUNDING))
     exact = _exact(query, documents, places)
-    ranked = np.argsort(-exact, kind="stable")[rule.skip : wanted]
+    ranked = np.argsort(-exact, kind="stable")[rule.skip : most]
     return Choice(
         places=tuple(map(int, places[ranked])),
         similarities=tuple(map(float, exact[ranked])),
         positives=tuple(map(float, similar)),
         above=available - below,
-        why="" if below >= wanted else "margin" if available >= wanted else "texts",
+        why="" if below >= most else "margin" if available >= most else "texts",
     )
 
 
 def _exact(query: Vectors, documents: Vectors, places: Any) -> NDArray[np.float64]:
     """Return similarities that do not depend on which ones are computed together."""
-    found = documents[np.asarray(places, np.int64)].astype(np.float64)
-    similarities: NDArray[np.float64] = np.einsum("ij,j->i", found, query.astype(np.float64))
+    selected = documents[np.asarray(places, np.int64)].astype(np.float64)
+    similarities: NDArray[np.float64] = np.einsum("ij,j->i", selected, query.astype(np.float64))
     return similarities
 
 

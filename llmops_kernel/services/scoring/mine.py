@@ -109,13 +109,13 @@ def _pairs_of(
 ) -> list[Pair]:
     pairs = []
     for number, values, error in _rows(path, roots, limit):
-        found = error or _pair(values, columns)
-        if isinstance(found, Pair):
-            pairs.append(found)
+        pair = error or _pair(values, columns)
+        if isinstance(pair, Pair):
+            pairs.append(pair)
             continue
-        line = f"{path}, row {number}: {found.message}."
+        line = f"{path}, row {number}: {pair.message}."
         if skipped is None:
-            raise DataError(line, remedy=f"{found.hint or 'correct or delete the row'}")
+            raise DataError(line, remedy=f"{pair.hint or 'correct or delete the row'}")
         skipped.append(line)
     if not pairs:
         raise DataError(f"{path} has no rows.", remedy="check the file")
@@ -142,10 +142,10 @@ def _pair(values: Row, columns: Mapping[str, str]) -> Pair | Fault:
         return row
     if recognised(row, "pairs") == "scored_pairs":
         return Fault("has a score and no positive", "give rows of `query` and `positive`")
-    found = shaped(row, "pairs")
-    if isinstance(found, Fault):
-        return found
-    query, positive, *negatives = (part["text"] for part in found["parts"])
+    read = shaped(row, "pairs")
+    if isinstance(read, Fault):
+        return read
+    query, positive, *negatives = (part["text"] for part in read["parts"])
     if "negatives" not in row:  # `negative` becomes a list.
         row = {name: value for name, value in row.items() if name != "negative"}
     return Pair(query=query, positive=positive, negatives=tuple(negatives), row=row)
@@ -196,10 +196,10 @@ class Mined:
     """What was left out."""
 
     def __str__(self) -> str:
-        found = sum(len(row["negatives"]) for row in self.rows)
+        negatives = sum(len(row["negatives"]) for row in self.rows)
         none = sum(not row["negatives"] for row in self.rows)
         lines = [
-            f"{self.path}: {counted(len(self.rows), 'row')} with {counted(found, 'negative')},"
+            f"{self.path}: {counted(len(self.rows), 'row')} with {counted(negatives, 'negative')},"
             f" of {counted(self.documents, 'text')}",
             f"Median similarity of a query: {fmt.number(self.similarity_positive)} to a positive,"
             f" {fmt.number(self.similarity_negative)} to a negative",
@@ -309,12 +309,12 @@ class Mining:
         missing = set(places)
         for table in output.read(["text", "embedding"]):
             rows = zip(table.column("text").to_pylist(), table.column("embedding"), strict=True)
-            for text, found in rows:
+            for text, scored in rows:
                 place = places.get(text)
                 missing.discard(text)
-                if place is None or not found.is_valid:
+                if place is None or not scored.is_valid:
                     continue
-                vector = np.asarray(found.values, np.float64)
+                vector = np.asarray(scored.values, np.float64)
                 if vectors is None:
                     vectors = np.full((len(texts), len(vector)), np.nan, np.float32)
                 length = np.linalg.norm(vector)
@@ -424,8 +424,8 @@ _WHY: Final = {
 
 
 def _median(values: Iterable[float]) -> float | None:
-    found = [*values]
-    return median(found) if found else None
+    numbers = [*values]
+    return median(numbers) if numbers else None
 
 
 def _beside(data: str | Path) -> Path:

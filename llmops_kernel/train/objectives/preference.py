@@ -349,13 +349,13 @@ def load_reference(
     every = {"model": model, "method": FullMethod(), "parallelism": DdpStrategy()}
     alone = config.model_copy(update=every)
     source = model_source(named.id, roots=context.roots, cache=context.cache)
-    found = origin(source, alone, roots=context.roots, cache=context.cache)
+    base = origin(source, alone, roots=context.roots, cache=context.cache)
     # With these Transformers would load a part of it on each worker.
     sharding = getattr(arguments, "hf_deepspeed_config", None)
     fsdp = os.environ.pop("ACCELERATE_USE_FSDP", None)
     deepspeed.unset_hf_deepspeed_config()
     try:
-        loaded = load_model(found.weights, found.config, Hooks(), adapter=found.adapter)
+        loaded = load_model(base.weights, base.config, Hooks(), adapter=base.adapter)
     finally:
         if sharding is not None:
             deepspeed.set_hf_deepspeed_config(sharding)
@@ -407,14 +407,16 @@ class KeepReference(TrainerCallback):
                 )
             return
         self._context.emit(PhaseEvent(name="reference", state="begin"))
-        asked = model
+        reference = model
         if self._config.objective.has_other_reference:
-            asked = load_reference(self._config, self._context, args, vocabulary=self._vocabulary)
-            asked.to(args.device)
+            reference = load_reference(
+                self._config, self._context, args, vocabulary=self._vocabulary
+            )
+            reference.to(args.device)
         progress = RowCount(self._context, total=sum(map(len, self._shares)), unit="rows")
         with self._accelerator.autocast():
             step = Evaluating(args.device, progress.add, self._blank)
-            self._reference.compute(asked, self._shares, self._collate, step)
+            self._reference.compute(reference, self._shares, self._collate, step)
         for module in model.modules():
             if hasattr(module, "reshard"):  # FSDP keeps some whole for a backward pass.
                 module.reshard()
