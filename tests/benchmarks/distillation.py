@@ -1,11 +1,11 @@
 """A student that learns a teacher's probabilities beside one that learns the same answers plainly.
 
-`python -m tests.benchmarks.distillation --steps 12`: the rows of `llmops init --example distill`, in
-the same order and for as many steps; the weight of the answers is 1 (imitation), 0.5 and 0. Held-out
-rows tell the loss of the true answers, how near the student is to the teacher, and how many of its
-own answers are exact. `--write FOLDER` first makes these rows anew, for FOLDER
+`python -m tests.benchmarks.distillation --steps 12`: the rows of `llmops init --example distill`,
+in the same order and for as many steps; the weight of the answers is 1 (imitation), 0.5 and 0.
+Held-out rows tell the loss of the true answers, how near the student is to the teacher, and how
+many of its own answers are exact. `--write FOLDER` first makes these rows anew, for FOLDER
 llmops_kernel/services/gallery/files/data: with `--teacher-steps 40` a LoRA adapter of
-SmolLM2-135M-Instruct is trained as `alpaca.train.yaml` says, and scores them (`teacher.score.yaml`).
+SmolLM2-135M-Instruct is trained as `alpaca.train.yaml` says, and `teacher.score.yaml` scores them.
 """
 
 from __future__ import annotations
