@@ -1,9 +1,11 @@
 """A student that learns a teacher's probabilities beside one that learns the same answers plainly.
 
-`python -m tests.benchmarks.distillation --steps 40`: the same rows, order and steps; the weight of
-the answers is 1 (imitation), 0.5 and 0. Held-out rows tell the loss of the true answers, how near
-the student is to the teacher, and how many of its own answers are exact. `--write FOLDER` writes
-the rows of the example of `llmops init` (llmops_kernel/services/gallery/files/data) anew.
+`python -m tests.benchmarks.distillation --steps 12`: the rows of `llmops init --example distill`,
+in the same order and for as many steps; the weight of the answers is 1 (imitation), 0.5 and 0.
+Held-out rows tell the loss of the true answers, how near the student is to the teacher, and how
+many of its own answers are exact. `--write FOLDER` first makes these rows anew, for FOLDER
+llmops_kernel/services/gallery/files/data: with `--teacher-steps 40` a LoRA adapter of
+SmolLM2-135M-Instruct is trained as `alpaca.train.yaml` says, and `teacher.score.yaml` scores them.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def exact(cluster: Any, folder: Path, run_id: str) -> float:
             f"model.run={run_id}",
             "input.path=data/alpaca-eval.jsonl",
             f"input.limit={NUM_EVAL}",
-            "task={type: generate}",
+            "task.type=generate",
+            "task.top_k=null",
             "sampling.max_tokens=24",
             "evaluation.metrics=[exact_match]",
             "engine.type=transformers",
@@ -93,10 +96,26 @@ def compare(cluster: Any, folder: Path, steps: int) -> None:
         )
 
 
+def teach(cluster: Any, folder: Path, steps: int, target: Path) -> None:
+    """Train a teacher, and write what it gives the answers of the example."""
+    teacher = cluster.submit(
+        folder / "alpaca.train.yaml",
+        overrides=[f"training.max_steps={steps}", "evaluation.generate=false"],
+    )
+    assert teacher.wait(timeout_s=3600) == "SUCCEEDED", teacher.logs(tail=20)
+    print(f"teacher: loss {teacher.evaluations().iloc[-1]['eval_loss']:.3f}", flush=True)
+    for part, count in (("train", NUM_TRAIN), ("eval", NUM_EVAL)):
+        rows = scored(cluster, folder, teacher.id, part, count)
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for place in (folder / "data", target):
+            (place / f"distill-{part}.jsonl").write_text(text)
+    print(f"teacher: exact match {exact(cluster, folder, teacher.id):.3f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--teacher-steps", type=int, default=180)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--teacher-steps", type=int, default=40)
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
@@ -106,22 +125,8 @@ def main() -> None:
             llmops.init(folder, example=name)
         cluster = llmops.up("local")
         try:
-            teacher = cluster.submit(
-                folder / "alpaca.train.yaml",
-                overrides=[
-                    f"training.max_steps={arguments.teacher_steps}",
-                    "evaluation.generate=false",
-                ],
-            )
-            assert teacher.wait(timeout_s=3600) == "SUCCEEDED", teacher.logs(tail=20)
-            print(f"teacher: loss {teacher.evaluations().iloc[-1]['eval_loss']:.3f}", flush=True)
-            for part, count in (("train", NUM_TRAIN), ("eval", NUM_EVAL)):
-                rows = scored(cluster, folder, teacher.id, part, count)
-                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-                (folder / "data" / f"distill-{part}.jsonl").write_text(text)
-                if arguments.write:
-                    (arguments.write / f"distill-{part}.jsonl").write_text(text)
-            print(f"teacher: exact match {exact(cluster, folder, teacher.id):.3f}", flush=True)
+            if arguments.write:
+                teach(cluster, folder, arguments.teacher_steps, arguments.write)
             compare(cluster, folder, arguments.steps)
         finally:
             cluster.down()

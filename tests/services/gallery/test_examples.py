@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import llmops_kernel as llmops
 from llmops_kernel.api import Cluster
@@ -42,7 +43,23 @@ def test_it_explains_itself(name: str, tmp_path: Path) -> None:
 def test_all_fit_into_one_folder_and_data_that_is_there_already_stays(tmp_path: Path) -> None:
     written = {name: write_example(name, tmp_path) for name in EXAMPLES}
     assert set(written["chat"].others) == set(written["zero3-offload"].others)
-    assert len(list(tmp_path.glob("*.yaml"))) == len(EXAMPLES)
+    configs = {path.name for path in tmp_path.glob("*.yaml")}
+    assert configs == {example.config for example in EXAMPLES.values()} | {"teacher.score.yaml"}
+
+
+def test_the_rows_of_a_teacher_are_those_that_its_config_scores(tmp_path: Path) -> None:
+    written = write_example("distill", tmp_path)
+    (config,) = (path for path in written.others if path.name == "teacher.score.yaml")
+    llmops.check(config)
+    top_k = yaml.safe_load(config.read_text())["task"]["top_k"]
+    for part in ("train", "eval"):
+        rows, answers = (
+            [json.loads(line) for line in (tmp_path / "data" / name).read_text().splitlines()]
+            for name in (f"distill-{part}.jsonl", f"alpaca-{part}.jsonl")
+        )
+        for row, answer in zip(rows, answers, strict=False):
+            assert row["messages"][-1]["content"] == answer["output"]
+            assert {len(tokens) for tokens in row["top_logprobs"]["token_ids"]} == {top_k}
 
 
 def test_a_file_of_yours_is_not_overwritten_and_nothing_else_is_written(tmp_path: Path) -> None:
