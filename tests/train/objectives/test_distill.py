@@ -85,6 +85,7 @@ def test_it_trains_as_its_formula(
         "taught",
         data={"eval": "taught.jsonl", "max_eval_rows": 9},
         method="full",
+        training={"max_steps": 10 if "softened" in name else 20},
     )
     truth = Truth(config, folder)
     theirs, gradients = by_formula(truth, folder)
@@ -123,11 +124,12 @@ def test_the_gradient_of_each_weight_is_that_of_the_formula(
 def test_with_all_weight_on_the_answers_it_is_imitation(
     training: Training, folder: Path, tmp_path: Path
 ) -> None:
+    some = {"max_steps": 10}
     distilled, imitated = (
-        losses(run(training(objective, "taught"), tmp_path / str(number), folder))
+        losses(run(training(objective, "taught", training=some), tmp_path / str(number), folder))
         for number, objective in enumerate(({"type": "distill", "hard_weight": 1.0}, {}))
     )
-    assert len(distilled) == len(imitated) == 20
+    assert len(distilled) == len(imitated) == 10
     assert list(distilled.values()) == pytest.approx(list(imitated.values()), abs=1e-4)
 
 

@@ -28,7 +28,6 @@ OBJECTIVES: dict[str, tuple[dict[str, Any], str, str]] = {
     "simpo": ({"type": "simpo"}, "pairs", "full"),
     "kto": ({"type": "kto"}, "rated", "lora"),
     "distill": ({"type": "distill", "hard_weight": 0.5}, "taught", "lora"),
-    "distill, all weights": ({"type": "distill", "divergence": "reverse"}, "taught", "full"),
     "reward": ({"type": "reward"}, "pairs", "lora"),
     "classify": ({"type": "classify"}, "labels", "full"),
     "regress": ({"type": "regress"}, "numbers", "lora"),
