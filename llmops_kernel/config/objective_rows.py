@@ -70,6 +70,8 @@ def _answered(row: Row, prompt: list[Row], answer: Any, name: str) -> Row | Faul
     """Return the chat of a prompt and an answer to it, of which only the last message is learnt."""
     if isinstance(answer, str):
         turns = [{"role": "assistant", "content": answer}]
+    elif not isinstance(answer, list | tuple):
+        return Fault(f"`{name}` is {kind(answer)}, not a text or a list of messages", _ANSWER)
     elif fault := messages_fault(answer):
         return Fault(f"`{name}`: {fault.message}", _ANSWER)
     else:

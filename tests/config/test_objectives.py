@@ -93,7 +93,7 @@ def test_rows_are_read_in_each_shape(case: str) -> None:
 
 BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
     "one side": ("preference", {"prompt": "why?", "chosen": "so"}, "has only the keys"),
-    "null": ("preference", {"prompt": "a", "chosen": "so", "rejected": None}, "null"),
+    "null": ("preference", {"prompt": "a", "chosen": "so", "rejected": None}, "`rejected` is null"),
     "empty": ("preference", {"prompt": "a", "chosen": "so", "rejected": " "}, "no answer"),
     "equal": ("preference", {"prompt": "a", "chosen": "so", "rejected": "so"}, "are equal"),
     "no prompt": ("preference", {"chosen": "so", "rejected": "no"}, "without a `prompt`"),
