@@ -69,13 +69,14 @@ def _prompt(row: Row) -> list[Row] | Fault | None:
 def _answered(row: Row, prompt: list[Row], answer: Any, name: str) -> Row | Fault:
     """Return the chat of a prompt and an answer to it, of which only the last message is learnt."""
     if isinstance(answer, str):
-        turns = [{"role": "assistant", "content": answer}]
+        turns: list[Any] = [{"role": "assistant", "content": answer}]
     elif not isinstance(answer, list | tuple):
         return Fault(f"`{name}` is {kind(answer)}, not a text or a list of messages", _ANSWER)
     elif fault := messages_fault(answer):
         return Fault(f"`{name}`: {fault.message}", _ANSWER)
     else:
-        turns = answer[len(prompt) :] if answer[: len(prompt)] == prompt else answer
+        begins = [*answer[: len(prompt)]] == prompt
+        turns = [*(answer[len(prompt) :] if begins else answer)]
     last = turns[-1] if turns else {}
     if last.get("role") != "assistant" or not (
         str(last.get("content") or "").strip() or last.get("tool_calls")
