@@ -73,6 +73,7 @@ WORDS = {
     "data": "Preparing the data",
     "model_load": "Loading the model",
     "engine": "Building optimizer and engine",
+    "merge": "Merging the adapter that the training begins with",
     "reference": "Computing log-probabilities of the model before the training",
     "first_step": "Running the first step",
     "evaluate": "Evaluating",

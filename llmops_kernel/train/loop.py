@@ -41,7 +41,7 @@ from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
-from llmops_kernel.train.model.origin import Origin, origin
+from llmops_kernel.train.model.origin import Origin, merged_below, origin
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep, KeptTokenizer, too_large
 from llmops_kernel.train.objectives.objective import GroupCollator, objective_of
 from llmops_kernel.train.objectives.preference import Computed, KeepReference, Reference
@@ -164,7 +164,12 @@ class TrainingSession:
         source = model_source(config.model.id, roots=roots, cache=cache)
         if self.hooks.build_model is not None:
             return Origin(source, config)
-        return origin(source, config, roots=roots, cache=cache)
+        start = origin(source, config, roots=roots, cache=cache)
+        is_new = config.method.saves == "adapter" and config.model.adapter == "merge"
+        if start.adapter is None or not is_new:
+            return start
+        with self.context.phase("merge"):
+            return merged_below(start, self.context.folder / "base")
 
     def _fetch_from_hub(self, sources: DataSources) -> Any:
         """Fetch what is on the hub, which may take minutes to answer: data sets and the tokenizer.
@@ -278,8 +283,8 @@ class TrainingSession:
             raise ModelError(
                 "kto compares with the model as it was, for which the adapter is turned off; of one"
                 " that is trained further nothing would be left.",
-                remedy="merge it first (`llmops export RUN`) and train a new adapter of the merged"
-                " model, or learn from pairs: objective.type=dpo",
+                remedy="train a new adapter above it (model.adapter=merge), or learn from pairs:"
+                " objective.type=dpo",
             )
         known = Computed(unwrap)
         self.objective.compare_with(known)

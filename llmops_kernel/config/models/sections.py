@@ -65,6 +65,8 @@ class ModelConfig(Section):
     """Begin with the result of this run instead, by its id or `last`: an adapter is trained further by `lora`, and merged first by `full`. The submission sets `id` to its folder."""
     step: int | None = Field(default=None, ge=1)
     """Begin with the checkpoint of `run` at this step instead of its result."""
+    adapter: Literal["continue", "merge"] = "continue"
+    """What becomes of an adapter that `run` or `id` names, with `lora` and `qlora`: it is trained further, or merged into the weights below a new one. The merged model is written into the run's folder as `base`."""
     dtype: Dtype = "auto"
     """Number format that the model computes in; trained weights and optimizer states are kept in float32 with each. `auto` is `bfloat16` on GPUs that have it (compute capability 8.0 and later), else `float32`; the run says which at its start."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = "auto"

@@ -152,6 +152,14 @@ def _start(config: TrainingConfig) -> Iterator[Broken]:
             "set model.run, or remove model.step",
             ("model.run",),
         )
+    if model.adapter == "merge" and config.output.url and not config.output.merge_adapter:
+        yield Broken(
+            "model.adapter",
+            "the merged model stays in the run's folder, and output.url would have the new adapter"
+            " alone",
+            "set output.merge_adapter=true, or leave output.url out",
+            ("output.url", "output.merge_adapter"),
+        )
     training = config.training
     if training.freeze and training.train_only:
         yield Broken(

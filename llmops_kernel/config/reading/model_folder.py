@@ -124,6 +124,8 @@ def conflict(config: TrainingConfig, folder: Path) -> tuple[str, str] | None:
         return f"the folder has an adapter of type {kind}", "only LoRA can be trained further"
     if not base_names(folder):
         return f"{CONFIG} does not name the base model", "write it in base_model_name_or_path"
+    if method.saves == "adapter" and config.model.adapter == "merge":
+        return None
     if method.saves == "model":
         if "weights" not in config.parallelism.sharded:
             return None  # It is merged first.
@@ -146,8 +148,8 @@ def continued_remedy(adapter: Mapping[str, Any]) -> str:
     """Say how to train it further, with its own values, and how to begin another one on it."""
     own = [f"{name}={_word(adapter.get(name))}" for name in _SAME if adapter.get(name)]
     return (
-        f"set the method's {', '.join(own)} and the same target_modules; or merge it first"
-        " (`llmops export RUN`) and train a new adapter of the merged model"
+        f"set the method's {', '.join(own)} and the same target_modules; or model.adapter=merge,"
+        " for a new one above it"
     )
 
 

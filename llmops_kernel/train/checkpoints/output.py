@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ from llmops_kernel.tables.files import open_url
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_bytes, load_model, load_result
-from llmops_kernel.train.model.origin import Origin
+from llmops_kernel.train.model.origin import Origin, loading_alone
 from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.parallelism.strategy import strategy
 
@@ -140,7 +139,7 @@ class Comparison:
         )
 
     def _loaded(self, folder: Path, *, is_adapter: bool) -> Any:
-        with _alone():
+        with loading_alone():
             if not is_adapter:
                 return load_result(folder, self.origin.config)
             weights, config = self.origin.weights, self.origin.config
@@ -195,22 +194,6 @@ class Comparison:
             f"The written result is not the model that was trained: {why}. It is in {aside}.",
             remedy=f"{remedy}; report it with the model's name and this config",
         )
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Load on this worker alone: with ZeRO-3's settings `from_pretrained` asks all of them."""
-    from transformers.integrations import deepspeed
-
-    reference = deepspeed._hf_deepspeed_config_weak_ref
-    settings = reference() if reference is not None else None
-    if settings is not None:
-        deepspeed.unset_hf_deepspeed_config()
-    try:
-        yield
-    finally:
-        if settings is not None:
-            deepspeed.set_hf_deepspeed_config(settings)
 
 
 # --- Writes the output of a run: adapter or weights, tokenizer, config and model card ---
@@ -270,8 +253,10 @@ class _OutputWriter:
 
     @property
     def base(self) -> str:
-        """Return the model's name on any machine."""
-        return portable_name(self.origin.config.model.id, self.origin.weights)
+        """Return the model's name on any machine, or the folder where this run has merged one."""
+        weights = self.origin.weights
+        merged_here = self.origin.is_merged
+        return weights if merged_here else portable_name(self.origin.config.model.id, weights)
 
     def finish(self, folder: Path, *, artifact: str, merged_from: Path | None = None) -> str:
         self.tokenizer.save_pretrained(folder)
@@ -295,7 +280,7 @@ class _OutputWriter:
     def about(self, artifact: str, compared: str) -> dict[str, Any]:
         """Return fields of the event that announces it."""
         fields: dict[str, Any] = {"what": artifact, "compared": compared}
-        if artifact == "adapter" and self.origin.adapter is not None:
+        if artifact == "adapter" and (self.origin.adapter is not None or self.origin.is_merged):
             model = self.origin.config.model
             fields |= {"base": model.id, "base_revision": model.revision}
         return fields

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +19,16 @@ from llmops_kernel.config.models.methods import AdapterMethod
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading import model_folder
 from llmops_kernel.errors import ModelError
-from llmops_kernel.models.merging import merged
+from llmops_kernel.models.merging import (
+    HEAD_FILE,
+    ROUNDED,
+    difference,
+    logits_of,
+    merged,
+    probe,
+)
 from llmops_kernel.models.source import base_of_adapter, has_tokenizer, pickle_refused
+from llmops_kernel.store.files import file_lock
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class Origin:
     config: TrainingConfig
     """The run's, with the id and the revision of the weights."""
     adapter: Path | None = None
+    is_merged: bool = False
+    """The weights are of this run alone: those of another model with an adapter merged in."""
 
     @property
     def tokenizer(self) -> str:
@@ -49,6 +62,89 @@ def origin(
     name, revision, weights = base_of_adapter(folder, roots=roots, cache=cache)
     model = config.model.model_copy(update={"id": name, "revision": revision})
     return Origin(weights, config.model_copy(update={"model": model}), folder)
+
+
+def merged_below(origin: Origin, folder: Path) -> Origin:
+    """Return the origin with its adapter merged in, as a model in `folder`, for one above it.
+
+    The first worker of a node makes it, the others and a retry find it. Raises ModelError.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(folder.with_name(f".{folder.name}.lock"), mode=0o600):
+        if not folder.exists():
+            scratch = folder.with_name(f".{folder.name}-{os.getpid()}")
+            try:
+                _write_merged(origin, scratch)
+                scratch.rename(folder)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    model = origin.config.model.model_copy(update={"id": str(folder), "revision": None})
+    config = origin.config.model_copy(update={"model": model})
+    return Origin(str(folder), config, is_merged=True)
+
+
+_CLASSES = {
+    "FEATURE_EXTRACTION": "AutoModel",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+}
+"""Classes of Transformers by PEFT's names of tasks; all others write text."""
+
+
+def _write_merged(origin: Origin, folder: Path) -> None:
+    """Merge in the number format of the base model's files, and compare before it is written."""
+    import transformers
+    from peft import PeftModel
+
+    adapter, settings = origin.adapter, origin.config.model
+    assert adapter is not None
+    task = str((model_folder.adapter_config(adapter) or {}).get("task_type"))
+    kind = getattr(transformers, _CLASSES.get(task, "AutoModelForCausalLM"))
+    head = adapter / HEAD_FILE
+    options: dict[str, Any] = json.loads(head.read_text()) if head.exists() else {}
+    with _reading(adapter), loading_alone():
+        base = kind.from_pretrained(
+            origin.weights,
+            dtype="auto",
+            revision=settings.revision,
+            trust_remote_code=settings.trust_remote_code,
+            **options,
+        )
+        whole = PeftModel.from_pretrained(base, str(adapter))
+        _check_loaded(whole, adapter)
+        ids = probe([], vocabulary=base.config.get_text_config().vocab_size)
+        before = logits_of(whole, ids, "cpu")
+        model = merged(whole)
+        if (share := difference(before, logits_of(model, ids, "cpu"))) > ROUNDED:
+            raise ModelError(
+                f"{adapter} merged into {settings.id} answers unlike the adapter apart: logits"
+                f" differ by {share:.1%}.",
+                remedy="train it further instead: model.adapter=continue",
+            )
+        model.save_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(origin.tokenizer)
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def loading_alone() -> Iterator[None]:
+    """Load on this worker alone: with the settings of ZeRO-3 and FSDP all would load a part."""
+    from transformers.integrations import deepspeed
+
+    reference = deepspeed._hf_deepspeed_config_weak_ref
+    settings = reference() if reference is not None else None
+    fsdp = os.environ.pop(_FSDP, None)
+    if settings is not None:
+        deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if settings is not None:
+            deepspeed.set_hf_deepspeed_config(settings)
+        if fsdp is not None:
+            os.environ[_FSDP] = fsdp
+
+
+_FSDP = "ACCELERATE_USE_FSDP"
 
 
 def continue_adapter(model: Any, config: TrainingConfig, folder: Path) -> Any:

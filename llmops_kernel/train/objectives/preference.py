@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,7 +27,7 @@ from llmops_kernel.train.data.examples import IGNORED, Blank, Example, Group, bl
 from llmops_kernel.train.evaluation import RowCount
 from llmops_kernel.train.hooks import Hooks
 from llmops_kernel.train.model.load import count_embeddings, load_model
-from llmops_kernel.train.model.origin import origin
+from llmops_kernel.train.model.origin import loading_alone, origin
 from llmops_kernel.train.objectives.objective import (
     GROUPS,
     TARGETS,
@@ -335,32 +334,19 @@ def _key(row: Group) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def load_reference(
-    config: TrainingConfig, context: WorkerContext, arguments: Any, *, vocabulary: int
-) -> Any:
+def load_reference(config: TrainingConfig, context: WorkerContext, *, vocabulary: int) -> Any:
     """Return the model of `objective.reference`, whole on each worker. Raises ModelError.
 
     `vocabulary`: tokens that the trained model has an embedding of.
     """
-    from transformers.integrations import deepspeed
-
     named = config.objective.reference  # type: ignore[attr-defined]
     model = config.model.model_copy(update={"id": named.id, "revision": None, "run": None})
     every = {"model": model, "method": FullMethod(), "parallelism": DdpStrategy()}
     alone = config.model_copy(update=every)
     source = model_source(named.id, roots=context.roots, cache=context.cache)
     base = origin(source, alone, roots=context.roots, cache=context.cache)
-    # With these Transformers would load a part of it on each worker.
-    sharding = getattr(arguments, "hf_deepspeed_config", None)
-    fsdp = os.environ.pop("ACCELERATE_USE_FSDP", None)
-    deepspeed.unset_hf_deepspeed_config()
-    try:
+    with loading_alone():
         loaded = load_model(base.weights, base.config, Hooks(), adapter=base.adapter)
-    finally:
-        if sharding is not None:
-            deepspeed.set_hf_deepspeed_config(sharding)
-        if fsdp is not None:
-            os.environ["ACCELERATE_USE_FSDP"] = fsdp
     if (own := count_embeddings(loaded)) != vocabulary:
         raise ModelError(
             f"objective.reference has {own:,} embeddings, and the trained model {vocabulary:,}:"
@@ -409,9 +395,7 @@ class KeepReference(TrainerCallback):
         self._context.emit(PhaseEvent(name="reference", state="begin"))
         reference = model
         if self._config.objective.has_other_reference:
-            reference = load_reference(
-                self._config, self._context, args, vocabulary=self._vocabulary
-            )
+            reference = load_reference(self._config, self._context, vocabulary=self._vocabulary)
             reference.to(args.device)
         progress = RowCount(self._context, total=sum(map(len, self._shares)), unit="rows")
         with self._accelerator.autocast():

@@ -152,7 +152,9 @@ def config_values(config: Mapping[str, Any]) -> dict[str, Value]:
     """
     values: dict[str, Value] = {}
     model = config.get("model")
-    if isinstance(model, Mapping) and model.get("run") and "adapter" not in model:
+    # The adapter of a scoring's model is a folder.
+    is_training = isinstance(model, Mapping) and model.get("adapter") in (None, "continue", "merge")
+    if isinstance(model, Mapping) and is_training and model.get("run"):
         step = f" step {model['step']}" if model.get("step") else ""
         named = {"id": f"from {model['run']}{step}", "run": None, "step": None}
         config = {**config, "model": {**model, **named}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from llmops_kernel.errors import ModelError
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.sources import DataSources
 from tests.train.conftest import write_rows
+from tests.train.strategy_pairs import Pairs
 from tests.train.test_loop import losses, of, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -124,6 +126,68 @@ def test_a_full_training_begins_with_the_adapter_merged(
     (start,) = of(events, "start")
     assert start.num_trainable == start.num_params == count
     assert (tmp_path / "second" / "output" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("method", "strategy"), [("tied head", "ddp"), ("default", "zero3")])
+def test_a_new_adapter_is_trained_above_the_merged_one(
+    adapter: Callable[[str], Path],
+    make_config: Config,
+    pairs: Pairs,
+    workspace: Path,
+    tmp_path: Path,
+    method: str,
+    strategy: str,
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    from llmops_kernel.models.catalogue import prepare
+
+    folder, again = adapter(method), tmp_path / "second"
+    config = make_config(
+        model={"id": str(folder), "adapter": "merge"},
+        method={"type": "lora", "r": 2, "target_modules": ["v_proj"]},
+        data={"shuffle": False},
+        optimizer=FAST,
+        parallelism={"strategy": strategy, "num_workers": 1 if strategy == "ddp" else 2},
+    )
+    train = run if strategy == "ddp" else pairs.events
+    events = train(config, again, workspace)
+    base = AutoModelForCausalLM.from_pretrained(str(prepare("tiny-llama")))
+    expected = loss_of_first_batch(PeftModel.from_pretrained(base, folder), config, workspace)
+    assert losses(events)[1] == pytest.approx(expected, abs=1e-4)
+    (output,) = of(events, "output")
+    assert (output.what, output.base) == ("adapter", str(again / "base"))
+    saved = json.loads((again / "output" / "adapter_config.json").read_text())
+    assert (saved["r"], saved["base_model_name_or_path"]) == (2, str(again / "base"))
+    # The result with its base is what was trained, and another training goes on from it.
+    whole = AutoModelForCausalLM.from_pretrained(again / "base")
+    whole = PeftModel.from_pretrained(whole, again / "output")
+    third = config.model_copy(
+        update={"model": config.model.model_copy(update={"id": str(again / "output")})}
+    )
+    if strategy == "ddp":
+        expected = loss_of_first_batch(whole, config, workspace)
+        assert losses(run(third, tmp_path / "third", workspace))[1] == pytest.approx(
+            expected, abs=1e-4
+        )
+        assert not [path for path in again.iterdir() if path.name.startswith(".base-")]
+
+
+def test_dpo_above_a_merged_adapter_compares_with_it_by_turning_the_new_one_off(
+    adapter: Callable[[str], Path], make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"is it {n}?", "chosen": f"{n}", "rejected": "no"} for n in range(16)]
+    (workspace / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = make_config(
+        model={"id": str(adapter("default")), "adapter": "merge"},
+        objective="dpo",
+        method={"type": "lora", "r": 2},
+        data={"train": "pairs.jsonl"},
+    )
+    events = run(config, tmp_path / "second", workspace)
+    assert losses(events)[1] == pytest.approx(math.log(2), abs=1e-6)
+    assert "reference" not in {event.name for event in of(events, "phase")}
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_each_run_has_a_line_with_what_differs_and_its_change_from_the_baseline(
 
 
 def test_losses_of_different_objectives_are_no_better_or_worse() -> None:
-    begun = {"id": "/runs/m-0/output", "run": "m-0", "step": 4}
+    begun = {"id": "/runs/m-0/output", "run": "m-0", "step": 4, "adapter": "continue"}
     runs = [
-        compared(0, 0.7, model={"id": "tiny-llama", "run": None}),
+        compared(0, 0.7, model={"id": "tiny-llama", "run": None, "adapter": "continue"}),
         compared(1, 0.6, model=begun, objective={"type": "dpo"}),
     ]
     matrix = matrix_of(runs)
