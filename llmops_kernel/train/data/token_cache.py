@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from llmops_kernel.config import row_formats
+from llmops_kernel.config import objective_rows, row_formats
 from llmops_kernel.config.models.sections import DataConfig
 from llmops_kernel.config.row_formats import Use
 from llmops_kernel.errors import DataError
@@ -32,6 +32,7 @@ _CODE = (
     Path(__file__).parent,
     Path(table_files.__file__).parent,
     Path(row_formats.__file__),
+    Path(objective_rows.__file__),
     Path(answer_ends.__file__),
     Path(answer_spans.__file__),
 )
