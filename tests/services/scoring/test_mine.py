@@ -302,7 +302,8 @@ def test_a_trained_model_finds_what_sentence_transformers_finds_with_it(
         cluster=cluster.name,
         overrides=changes,
     )
-    assert len([one for one in llmops.runs() if one.record.kind == "score"]) == 2
+    scorings = [one.record for one in llmops.runs() if one.record.kind == "score"]
+    assert sum(record.config["model"]["run"] == run.id for record in scorings) == 2
     assert mined.path.read_bytes() == (folder / "a.jsonl").read_bytes()
     assert {row["query"]: row["negatives"] for row in written(mined)} == _theirs(run.output, rows)
 
