@@ -78,7 +78,10 @@ def load(located: Located, dtype: str) -> Any:
     """Return the trained model, an adapter still apart. Raises ModelError."""
     try:
         model = getattr(transformers, located.source.auto_class).from_pretrained(
-            located.base, dtype=getattr(torch, dtype), **located.options, **head_options(located)
+            located.base,
+            dtype=getattr(torch, dtype),
+            **located.options,
+            **merging.head_options(located.result),
         )
         if located.is_adapter:
             from peft import PeftModel
@@ -90,13 +93,6 @@ def load(located: Located, dtype: str) -> Any:
         raise _not_loaded(located, error) from error
     model.config.use_cache = True  # Training turns it off, and saves that with a full fine-tune.
     return model.eval()
-
-
-def head_options(located: Located) -> dict[str, Any]:
-    """Return what the run has written about the head of its model; empty without one."""
-    with suppress(OSError, ValueError):
-        return dict(json.loads((located.result / merging.HEAD_FILE).read_text()))
-    return {}
 
 
 def load_tokenizer(located: Located) -> Any:

@@ -154,6 +154,11 @@ _OF_A_LOADING = ("is_local", "local_files_only", "name_or_path", "_name_or_path"
 """Keys that say how a tokenizer or a model was loaded, and nothing about itself."""
 
 
+def head_options(folder: Path) -> dict[str, Any]:
+    """Return what `from_pretrained` needs to make the head of a result; empty without one."""
+    return _read(folder / HEAD_FILE)
+
+
 def portable_name(model_id: str, source: str) -> str:
     """Return the name of a model that a reader on another machine can use.
 

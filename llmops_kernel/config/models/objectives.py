@@ -12,6 +12,13 @@ from llmops_kernel.config.models.fields import Choice, Variants
 from llmops_kernel.config.models.section import Section
 from llmops_kernel.config.models.sections import DataConfig
 
+AUTO_CLASSES: Final = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "FEATURE_EXTRACTION": "AutoModel",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+}
+"""Classes of Transformers by PEFT's names of tasks."""
+
 
 class ObjectiveConfig(Choice):
     """What is learned. Each objective is a subclass; `worker_side` is its other half."""
@@ -34,10 +41,7 @@ class ObjectiveConfig(Choice):
     @property
     def auto_class(self) -> str:
         """Return the class of Transformers that loads its model."""
-        return {
-            "text": "AutoModelForCausalLM",
-            "embedding": "AutoModel",
-        }.get(self.output, "AutoModelForSequenceClassification")
+        return AUTO_CLASSES[self.task_type]
 
     @property
     def task_type(self) -> str:

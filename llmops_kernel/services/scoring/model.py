@@ -42,7 +42,7 @@ def run_with_model(ref: str, store: RunStore) -> str:
     Raises RunNotFoundError.
     """
     try:
-        return _newest(store) if ref == _LAST else store.resolve(ref)
+        return _run_id(ref, store)
     except RunStateError:
         return store.resolve(ref)
 
@@ -56,7 +56,7 @@ def trained_model(
     and RunStateError for a run without such an output, or with one at a URL that only its journal
     names.
     """
-    run_id = _newest(store) if ref == _LAST else store.resolve(ref)
+    run_id = _run_id(ref, store)
     record, output = store.record(run_id), _output(store, run_id)
     _check_objective(record, output_of)
     if output is None:
@@ -133,7 +133,7 @@ def _begun(
     step: int | None = None,
 ) -> dict[str, str]:
     """Return the whole id of a run, and the folder of its result or checkpoint."""
-    run_id = _newest(store) if run == _LAST else store.resolve(run)
+    run_id = _run_id(run, store)
     # A model that writes text may begin one of another objective, but not the other way round.
     is_same = recorded(store.record(run_id).config).output == output_of
     output_of = output_of if is_same else "text"
@@ -204,6 +204,10 @@ def _checkpoint(store: RunStore, run_id: str, step: int) -> str:
             remedy=f"its checkpoints: {steps}; checkpoint.keep decides how many stay",
         )
     return folders[step]
+
+
+def _run_id(ref: str, store: RunStore) -> str:
+    return _newest(store) if ref == _LAST else store.resolve(ref)
 
 
 def _newest(store: RunStore) -> str:

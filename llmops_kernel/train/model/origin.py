@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,14 @@ import torch
 from safetensors import SafetensorError
 
 from llmops_kernel.config.models.methods import AdapterMethod
+from llmops_kernel.config.models.objectives import AUTO_CLASSES
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading import model_folder
 from llmops_kernel.errors import ModelError
 from llmops_kernel.models.merging import (
-    HEAD_FILE,
     ROUNDED,
     difference,
+    head_options,
     logits_of,
     merged,
     probe,
@@ -83,13 +83,6 @@ def merged_below(origin: Origin, folder: Path) -> Origin:
     return Origin(str(folder), config, is_merged=True)
 
 
-_CLASSES = {
-    "FEATURE_EXTRACTION": "AutoModel",
-    "SEQ_CLS": "AutoModelForSequenceClassification",
-}
-"""Classes of Transformers by PEFT's names of tasks; all others write text."""
-
-
 def _write_merged(origin: Origin, folder: Path) -> None:
     """Merge in the number format of the base model's files, and compare before it is written."""
     import transformers
@@ -98,16 +91,14 @@ def _write_merged(origin: Origin, folder: Path) -> None:
     adapter, settings = origin.adapter, origin.config.model
     assert adapter is not None
     task = str((model_folder.adapter_config(adapter) or {}).get("task_type"))
-    kind = getattr(transformers, _CLASSES.get(task, "AutoModelForCausalLM"))
-    head = adapter / HEAD_FILE
-    options: dict[str, Any] = json.loads(head.read_text()) if head.exists() else {}
+    kind = getattr(transformers, AUTO_CLASSES.get(task, AUTO_CLASSES["CAUSAL_LM"]))
     with _reading(adapter), loading_alone():
         base = kind.from_pretrained(
             origin.weights,
             dtype="auto",
             revision=settings.revision,
             trust_remote_code=settings.trust_remote_code,
-            **options,
+            **head_options(adapter),
         )
         whole = PeftModel.from_pretrained(base, str(adapter))
         _check_loaded(whole, adapter)
@@ -120,6 +111,8 @@ def _write_merged(origin: Origin, folder: Path) -> None:
                 f" differ by {share:.1%}.",
                 remedy="train it further instead: model.adapter=continue",
             )
+        # Transformers 5.23 writes nothing on other ranks, and any may hold the lock.
+        model.should_save_on_this_rank = lambda *_, **__: True
         model.save_pretrained(folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(origin.tokenizer)
         tokenizer.save_pretrained(folder)
