@@ -13,7 +13,7 @@ from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.metrics.scores import lower_is_better
 from llmops_kernel.store.journal.summary import Unit
 from llmops_kernel.store.journal.training_view import RECENT_STEPS, TrainingView
-from llmops_kernel.store.record import RunRecord
+from llmops_kernel.store.record import RunRecord, beginning
 
 # --- Figures and columns of a training run whose model is a mixture of experts ---
 
@@ -87,9 +87,7 @@ def describe(record: RunRecord) -> str:
     A training that begins with a run names it in place of the folder of its result.
     """
     config = record.config
-    begun = _section(config, "model")
-    step = f" step {begun['step']:,}" if begun.get("step") else ""
-    model = f"from {begun['run']}{step}" if begun.get("run") else begun.get("id")
+    model = beginning(_section(config, "model"))
     method = _section(config, "method").get("type")
     objective = _section(config, "objective").get("type")
     parallelism = _section(config, "parallelism")

@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +207,9 @@ def shares_run_folder(spec: RunSpec) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(record, dict) and record.get("run_id") == spec.run_id
+
+
+def beginning(model: Mapping[str, Any]) -> str:
+    """Return what a training config's `model` begins with: `from RUN step 1,200`, or its id."""
+    step = f" step {model['step']:,}" if model.get("step") else ""
+    return f"from {model['run']}{step}" if model.get("run") else str(model.get("id") or "")

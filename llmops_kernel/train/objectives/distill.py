@@ -10,9 +10,8 @@ import torch
 
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import ConfigError, DataError
-from llmops_kernel.train.data.collate import KEPT
-from llmops_kernel.train.data.examples import IGNORED, Group
-from llmops_kernel.train.objectives.objective import Objective
+from llmops_kernel.train.data.examples import Group
+from llmops_kernel.train.objectives.objective import Objective, label_logits
 
 _TOKEN_IDS = "llmops_teacher_tokens"
 """Batch key of int64 (labels, k): the teacher's most probable tokens at each label, in order."""
@@ -83,7 +82,7 @@ class Distill(Objective):
 
     def terms(self, model: Any, batch: dict[str, Any]) -> torch.Tensor:
         settings = self.settings
-        logits, labels = label_logits(model, batch)
+        logits, labels, _ = label_logits(model, batch)
         token_ids, theirs = batch[_TOKEN_IDS], batch[_LOG_PROBS]
         # No copy of all logits for each use of them: they are most of a step's memory.
         totals = logits.logsumexp(-1, keepdim=True)
@@ -117,19 +116,6 @@ def _with_others(log_probs: Any) -> Any:
     """
     rest = 1 - np.exp(log_probs.astype(np.float64)).sum(-1, keepdims=True)
     return np.concatenate([log_probs, np.log(np.maximum(rest, _LEAST))], -1)
-
-
-def label_logits(model: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return float32 logits (labels, vocabulary) and the labels, row after row.
-
-    Logits are computed at labels only where the batch names the positions (`collate.at_labels`).
-    """
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    if KEPT in batch:
-        return model(**inputs, **{KEPT: batch[KEPT]}).logits[:-1].float(), batch["labels"][1:]
-    logits, targets = model(**inputs).logits[:, :-1], batch["labels"][:, 1:]
-    is_label = targets != IGNORED
-    return logits[is_label].float(), targets[is_label]
 
 
 def divergence(mine: torch.Tensor, theirs: torch.Tensor, direction: str) -> torch.Tensor:

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from llmops_kernel.config.models.objectives import ObjectiveConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.train.collectives import is_group
-from llmops_kernel.train.data.collate import COUNTS, Collator
-from llmops_kernel.train.data.examples import Group, each_part
+from llmops_kernel.train.data.collate import COUNTS, KEPT, Collator
+from llmops_kernel.train.data.examples import IGNORED, Group, each_part
 
 GROUPS = "llmops_groups"
 """Batch key of an int64 tensor (rows, 2): sequences of the row, and whether it counts."""
@@ -28,6 +28,22 @@ def objective_of(config: TrainingConfig, pad_token_id: int) -> Objective | None:
     chosen: ObjectiveConfig = config.objective
     name = chosen.worker_side
     return resolve_name(name)(config, pad_token_id) if name else None
+
+
+def label_logits(
+    model: Any, batch: dict[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return float32 logits (labels, vocabulary), the labels, and the sequence of each label.
+
+    Logits are computed at labels only where the batch names the positions (`collate.at_labels`).
+    """
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    if KEPT in batch:
+        logits = model(**inputs, **{KEPT: batch[KEPT]}).logits[:-1].float()
+        return logits, batch["labels"][1:], batch[KEPT].nonzero()[:-1, 0]
+    logits, targets = model(**inputs).logits[:, :-1], batch["labels"][:, 1:]
+    is_label = targets != IGNORED
+    return logits[is_label].float(), targets[is_label], is_label.nonzero()[:, 0]
 
 
 def preferred(margin: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ from llmops_kernel.train.objectives.objective import (
     TARGETS,
     Evaluating,
     Objective,
+    label_logits,
     preferred,
 )
 
@@ -43,24 +44,12 @@ _MISMATCHED = "llmops_mismatched"
 
 
 def log_probs(model: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probability of each sequence's labels, summed, and how many labels it has.
-
-    Logits are computed at labels only where the batch names the positions (`collate.at_labels`).
-    """
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    labels = batch["labels"]
-    if KEPT in batch:
-        mask = batch[KEPT]
-        logits = model(**inputs, **{KEPT: mask}).logits[:-1].float()
-        token_log_probs = -F.cross_entropy(logits, labels[1:], reduction="none")
-        rows = mask.nonzero()[:-1, 0]
-        sums = token_log_probs.new_zeros(len(mask)).index_add(0, rows, token_log_probs)
-        return sums, torch.bincount(rows, minlength=len(mask))
-    logits, targets = model(**inputs).logits[:, :-1].float(), labels[:, 1:]
-    token_log_probs = -F.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    return token_log_probs.view_as(targets).sum(-1), (targets != IGNORED).sum(-1)
+    """Return the log-probability of each sequence's labels, summed, and how many labels it has."""
+    logits, labels, rows = label_logits(model, batch)
+    token_log_probs = -F.cross_entropy(logits, labels, reduction="none")
+    count = len(batch["input_ids"])
+    sums = token_log_probs.new_zeros(count).index_add(0, rows, token_log_probs)
+    return sums, torch.bincount(rows, minlength=count)
 
 
 class _Pairs(Objective):

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from llmops_kernel.errors import QueryError
 from llmops_kernel.store.journal.summary import Better, FigureValue, RunSummary, Unit
-from llmops_kernel.store.record import RunRecord
+from llmops_kernel.store.record import RunRecord, beginning
 from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.views.format import DASH
 
@@ -155,8 +155,7 @@ def config_values(config: Mapping[str, Any]) -> dict[str, Value]:
     # The adapter of a scoring's model is a folder.
     is_training = isinstance(model, Mapping) and model.get("adapter") in (None, "continue", "merge")
     if isinstance(model, Mapping) and is_training and model.get("run"):
-        step = f" step {model['step']}" if model.get("step") else ""
-        named = {"id": f"from {model['run']}{step}", "run": None, "step": None}
+        named = {"id": beginning(model), "run": None, "step": None}
         config = {**config, "model": {**model, **named}}
     for path, value in _flat(config, "", 0):
         if len(values) == MAX_FIELDS:
