@@ -148,12 +148,15 @@ def observe(
         cluster, kube.clock.now_s(), ray_answers=ray_answers, ray_status=ray_status
     )
     calls = _first_asks(kube, namespace, name, observation, pods)
-    observation = _looked_up(observation, calls, deadline_s=deadline_s)
     if pods is not None:
+        # Nodes do not wait for the slowest of the other answers.
         observation = replace(observation, pods=tuple(pods))
-    return _looked_up(
-        observation, _second_asks(kube, namespace, observation), deadline_s=deadline_s
-    )
+        calls |= _pod_asks(kube, namespace, observation.pods)
+    observation = _looked_up(observation, calls, deadline_s=deadline_s)
+    calls = _queue_asks(kube, namespace, observation) if observation.queue else {}
+    if pods is None:
+        calls |= _pod_asks(kube, namespace, observation.pods)
+    return _looked_up(observation, calls, deadline_s=deadline_s)
 
 
 Ask = Callable[[], Any]
@@ -185,15 +188,14 @@ def _first_asks(
     return calls
 
 
-def _second_asks(kube: Kube, namespace: str, observation: ClusterObservation) -> dict[str, Ask]:
-    """Return the requests that the first answers make worthwhile."""
-    calls = _queue_asks(kube, namespace, observation) if observation.queue else {}
-    calls |= {f"log {name}": _log_ask(kube, namespace, name) for name in _crashed(observation.pods)}
-    if any(not text(pod, "spec", "nodeName") for pod in observation.pods):
+def _pod_asks(kube: Kube, namespace: str, pods: Sequence[Obj]) -> dict[str, Ask]:
+    """Return the requests that the pods' states make worthwhile."""
+    calls = {f"log {name}": _log_ask(kube, namespace, name) for name in _crashed(pods)}
+    if any(not text(pod, "spec", "nodeName") for pod in pods):
         calls["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
         live = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
         calls["node_pods"] = lambda: tuple(kube.list("/api/v1/pods", field_selector=live)[0])
-    elif any(text(pod, "status", "phase") in ("Running", "Unknown") for pod in observation.pods):
+    elif any(text(pod, "status", "phase") in ("Running", "Unknown") for pod in pods):
         calls["nodes"] = lambda: tuple(kube.list("/api/v1/nodes")[0])
     return calls
 

@@ -74,3 +74,17 @@ def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
     printed = " ".join(capsys.readouterr().out.split())
     assert "no node has 5000 cpu" in printed
     assert "not answered in time" not in printed
+
+
+@pytest.mark.usefixtures("farm")
+def test_the_nodes_do_not_wait_for_an_answer_that_never_comes(
+    cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    template = cloud.template(worker_groups=[group], warm={"enabled": False})
+    cloud.create(render(template, namespace=cloud.namespace).raycluster)
+    until(lambda: _is_unschedulable(cloud))
+    with cloud.standin.faulty("slow", seconds=60.0, path="resourcequotas"):
+        fresh(cloud)
+        assert call("status", "one") == 1
+    assert "no node has 5000 cpu" in " ".join(capsys.readouterr().out.split())
