@@ -12,11 +12,18 @@ import pytest
 import torch
 
 from llmops_kernel.errors import ModelError
+from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.models.source import tokenizer_of
 from llmops_kernel.store.preview_job import PreviewJob
 from llmops_kernel.train.data.check import checked
 from llmops_kernel.train.data.preview.work import Preview
-from llmops_kernel.train.model.origin import continue_adapter, merge_adapter, origin
+from llmops_kernel.train.model.origin import (
+    Origin,
+    continue_adapter,
+    merge_adapter,
+    merged_below,
+    origin,
+)
 
 Config = Callable[..., Any]
 METHOD = {"type": "lora", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
@@ -116,3 +123,33 @@ def test_check_and_preview_take_the_tokenizer_of_the_base_model(
     )
     assert [one.message for one in checked(job).findings] == []
     assert Preview(job).all().train.num_rows
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_merged_base_is_written_by_whichever_rank_holds_the_lock(
+    tmp_path: Path, make_config: Config
+) -> None:
+    """Transformers writes nothing on other ranks than 0, without a word."""
+    import torch.distributed as dist
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from transformers import AutoModelForCausalLM
+
+    weights, adapter = prepare("tiny-llama"), tmp_path / "adapter"
+    base = AutoModelForCausalLM.from_pretrained(str(weights))
+    settings = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(base, settings).save_pretrained(adapter)
+    config = make_config(model=str(adapter), method=METHOD)
+    dist.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        merged = merged_below(Origin(str(weights), config, adapter), tmp_path / "base")
+    finally:
+        dist.destroy_process_group()
+    assert merged.is_merged
+    whole = AutoModelForCausalLM.from_pretrained(merged.weights)
+    apart = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(str(weights)), str(adapter)
+    )
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(whole(ids).logits, apart(ids).logits, atol=1e-4, rtol=1e-4)
