@@ -10,7 +10,17 @@ from llmops_kernel.api.cluster_handle import Cluster, ClusterList
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import Comparison, RunList
-from llmops_kernel.api.tools import DataPreview, bench, data_preview, demo, doctor, mine
+from llmops_kernel.api.tools import (
+    DataPreview,
+    PlanTable,
+    bench,
+    data_preview,
+    demo,
+    doctor,
+    mine,
+    plan,
+    plan_grid,
+)
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
 from llmops_kernel.services import templates
@@ -28,6 +38,7 @@ __all__ = [
     "ClusterList",
     "Comparison",
     "DataPreview",
+    "PlanTable",
     "Run",
     "RunList",
     "attach",
@@ -44,6 +55,8 @@ __all__ = [
     "init",
     "init_cluster_template",
     "mine",
+    "plan",
+    "plan_grid",
     "render",
     "runs",
     "schema",

@@ -1,8 +1,11 @@
-"""Previews of data, hard negatives, checks of this machine, the demo and the benchmark."""
+"""Plans, previews of data, hard negatives, checks of this machine, demo and benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +16,15 @@ from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.kinds.reading import ConfigLike
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import data_preview as service
+from llmops_kernel.services import plan as plan_service
 from llmops_kernel.services.backend import current
+from llmops_kernel.views import plan as plan_views
 from llmops_kernel.views.preview_facts import facts
 from llmops_kernel.views.preview_text import html_of, row_head, row_html, row_lines, text_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from llmops_kernel.services.doctor import DoctorReport
     from llmops_kernel.services.scoring.mine import Mined, Mining
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
@@ -216,3 +223,139 @@ def data_preview(
         config, overrides=overrides, settings=settings, workspace=workspace, rows=rows, side=side
     ).model_copy(update={"num_shown": show})
     return DataPreview(job, service.preview(job, timeout_s=timeout_s))
+
+
+# --- What a training needs, before it is submitted ---
+
+
+class PlanTable:
+    """One plan or several, which a notebook shows as text, table and stacked bars."""
+
+    def __init__(self, plans: Sequence[plan_service.Planned]) -> None:
+        self.plans = tuple(plans)
+        """The plan of the config as it is comes first."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the first fits; None where that is not known."""
+        return self.plans[0].plan.fits
+
+    @property
+    def fastest(self) -> plan_service.Planned | None:
+        """The one that fits and makes most tokens a second."""
+        return plan_service.fastest(self.plans)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row a plan: bytes, seconds, shares 0..1; None where unknown."""
+        import pandas as pd
+
+        rows = []
+        for one in self.plans:
+            values = one.to_dict()
+            speed, cost = values["speed"] or {}, values["cost"] or {}
+            rows.append(
+                {
+                    "plan": one.name,
+                    "fits": values["fits"],
+                    **{f"memory.{part}": size for part, size in values["memory"].items()},
+                    "memory": values["memory_total"],
+                    "host_memory": values["host_needed"],
+                    "largest_micro_batch": values["largest_micro_batch"],
+                    "tokens_per_second": speed.get("tokens_per_second"),
+                    "mfu": speed.get("mfu"),
+                    "step_s": speed.get("step_s"),
+                    "device_hours": cost.get("device_hours"),
+                    "money": cost.get("money"),
+                }
+            )
+        return pd.DataFrame(rows).set_index("plan")
+
+    def picture(self) -> bytes:
+        """Return a PNG: memory by what it is for, a bar a plan."""
+        return plan_views.picture([(one.name, one.to_dict()) for one in self.plans])
+
+    def __repr__(self) -> str:
+        first = plan_views.facts(self.plans[0].to_dict())
+        width = max(map(len, first))
+        text = "\n".join(
+            f"{label if not number else '':{width}}  {line}"
+            for label, lines in first.items()
+            for number, line in enumerate(lines.splitlines())
+        )
+        others = [", ".join(plan_views.row(one.name, one.to_dict())) for one in self.plans[1:]]
+        return "\n".join([text, *others])
+
+    def _repr_html_(self) -> str:
+        first = escape(repr(PlanTable(self.plans[:1])))
+        image = base64.b64encode(self.picture()).decode()
+        body = f'<pre>{first}</pre><img src="data:image/png;base64,{image}">'
+        if len(self.plans) == 1:
+            return body
+        head = "".join(f"<th>{name}</th>" for name in plan_views.COLUMNS)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+            for cells in (plan_views.row(one.name, one.to_dict()) for one in self.plans)
+        )
+        return f"{body}<table><tr>{head}</tr>{rows}</table>"
+
+
+def plan(
+    config: ConfigLike,
+    overrides: Sequence[str] = (),
+    *,
+    what_if: Sequence[str | Sequence[str]] = (),
+    fastest: bool = False,
+    trace: bool = False,
+    cluster: str | Path = "local",
+    workspace: str | Path | None = None,
+    **guess: Any,
+) -> PlanTable:
+    """Return memory, speed and cost that are expected of a training. Nothing is started.
+
+    `cluster` is the template whose machines and prices are meant. Each of `what_if`, such as
+    `"parallelism.strategy=zero3"` or a list of changes, is planned beside it; `fastest` looks for
+    the fastest settings that fit. `trace` runs two steps on tensors without memory too, in a
+    process of its own (PyTorch), and compares. `guess` says what neither config nor template does:
+    `device` (`"H100 SXM"`), `mean_length` in tokens, `label_share` 0..1, `rows`, `network` in
+    bytes a second, `model_config` (path of a `config.json`). What is assumed instead is listed.
+    Raises ConfigError, ModelError.
+    """
+    changes = [[one] if isinstance(one, str) else list(one) for one in what_if]
+    plans = plan_service.plans(
+        config,
+        overrides,
+        changes,
+        with_fastest=fastest,
+        cluster=cluster,
+        guess=plan_service.Guess(**guess),
+        workspace=workspace,
+    )
+    if trace:
+        traced = plan_service.traced(
+            config, overrides, guess=plan_service.Guess(**guess), workspace=workspace
+        )
+        plans[0] = replace(plans[0], traced=traced)
+    return PlanTable(plans)
+
+
+def plan_grid(
+    config: ConfigLike,
+    variations: Mapping[str, Sequence[Any]],
+    *,
+    cluster: str | Path = "local",
+    workspace: str | Path | None = None,
+    **guess: Any,
+) -> PlanTable:
+    """Return the plan of each combination of values that the config's rules allow.
+
+    `variations`: values by field, such as `{"parallelism.strategy": ["zero2", "zero3"]}`. The rest
+    is that of `plan`.
+    """
+    plans = plan_service.plan_grid(
+        config,
+        variations,
+        cluster=cluster,
+        guess=plan_service.Guess(**guess),
+        workspace=workspace,
+    )
+    return PlanTable(plans)

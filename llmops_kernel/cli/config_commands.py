@@ -1,16 +1,22 @@
-"""`llmops init | schema | check`: configs of runs."""
+"""`llmops init | schema | check | plan`: configs of runs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llmops_kernel.cli.app import CONFIGS, command
 from llmops_kernel.cli.complete import examples as complete_example
 from llmops_kernel.cli.console import echo
+from llmops_kernel.cli.runs.submit import Changes
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.plan import Guess, Planned
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
@@ -123,3 +129,117 @@ def _configs_at(path: Path) -> list[Path]:
         return [path]
     files = sorted(file for file in path.iterdir() if file.is_file() and file_kind_of(file))
     return files or [path]
+
+
+# --- What a training needs, before it is run ---
+
+Device = Annotated[str | None, typer.Option(help="Accelerator, such as `H100 SXM`; `cpu`.")]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Plan the config with this change too; repeatable, and several with commas.",
+    ),
+]
+Rows = Annotated[int | None, typer.Option(help="Training rows, where max_steps is not set.", min=1)]
+Fastest = Annotated[bool, typer.Option("--fastest", help="Look for the fastest settings that fit.")]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Also run two steps without memory (PyTorch).")
+]
+MeanLength = Annotated[
+    float | None, typer.Option(help="Mean length of a sequence in tokens.", min=1)
+]
+LabelShare = Annotated[
+    float | None, typer.Option(help="Share of the tokens with a label.", min=0, max=1)
+]
+Network = Annotated[
+    float | None, typer.Option(help="GB a second that a node sends to others.", min=0.001)
+]
+ModelConfig = Annotated[
+    Path | None, typer.Option(help="The model's config.json, if it is not here.")
+]
+
+
+@command(
+    CONFIGS,
+    example="llmops plan lora.train.yaml --cluster gcp-h100 --what-if method.type=qlora",
+)
+def plan(
+    config: Annotated[Path, typer.Argument(help="Training config.", metavar="FILE")],
+    overrides: Changes = None,
+    cluster: Annotated[str, typer.Option(help="Template: its machines and prices.")] = "local",
+    device: Device = None,
+    what_if: WhatIf = None,
+    fastest: Fastest = False,
+    trace: Trace = False,
+    rows: Rows = None,
+    mean_length: MeanLength = None,
+    label_share: LabelShare = None,
+    network: Network = None,
+    model_config: ModelConfig = None,
+    workspace: Annotated[
+        Path | None, typer.Option(help="Folder that relative paths start from.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show memory, speed and cost that are expected of a training. Nothing is started.
+
+    From the config, the model's config.json and the cluster template alone; what is assumed is
+    listed. The exit code is 1 if the config does not fit.
+    """
+    from llmops_kernel.services.plan import Guess, plans
+
+    gigabytes = None if network is None else network * 1e9
+    guess = Guess(
+        device=device,
+        mean_length=mean_length,
+        label_share=label_share,
+        rows=rows,
+        network=gigabytes,
+        model_config=model_config,
+    )
+    groups = [change.split(",") for change in what_if or ()]
+    planned = plans(
+        config,
+        overrides or (),
+        groups,
+        with_fastest=fastest,
+        cluster=cluster,
+        guess=guess,
+        workspace=workspace,
+    )
+    if trace:
+        planned[0] = _with_trace(planned[0], config, overrides or (), guess, workspace)
+    _print_plans(config, planned, as_json=as_json)
+    raise typer.Exit(1 if planned[0].plan.fits is False else 0)
+
+
+def _with_trace(
+    first: Planned,
+    config: Path,
+    overrides: Sequence[str],
+    guess: Guess,
+    workspace: Path | None,
+) -> Planned:
+    from llmops_kernel.cli.console import out
+    from llmops_kernel.services.plan import traced
+
+    with out(stderr=True).status("Tracing two steps without memory ..."):
+        return replace(first, traced=traced(config, overrides, guess=guess, workspace=workspace))
+
+
+def _print_plans(config: Path, planned: list[Planned], *, as_json: bool) -> None:
+    from llmops_kernel.cli.console import facts, out, plain, print_json, table
+    from llmops_kernel.views import plan as views
+
+    if as_json:
+        print_json({"plans": [one.to_dict() for one in planned]})
+        return
+    console, first = out(), planned[0].to_dict()
+    where = f"{first['num_workers']} x {first['device'] or 'unknown device'}"
+    lines = {"plan": f"{config} on {where}", **views.facts(first)}
+    console.print(facts({label: plain(text) for label, text in lines.items()}))
+    if len(planned) > 1:
+        console.print()
+        rows = [views.row(one.name, one.to_dict()) for one in planned]
+        console.print(table(views.COLUMNS, rows, right=views.COLUMNS[1:], optional=("cost", "MFU")))

@@ -36,6 +36,8 @@ class Accelerator:
     peak_flops: Mapping[str, float] = field(default_factory=dict)
     """Dense FLOP per second by dtype. `float32` is without TF32, PyTorch's default; `tf32` is that
     of float32 products in TF32."""
+    watts: float | None = None
+    """Highest board power by the same sheet, for estimates of energy."""
     unit: str = "GPU"
     """Name of a device: a GPU, or a GCD (half an MI250X)."""
 
@@ -50,6 +52,7 @@ def _row(
     float16: float | None = None,
     float32: float | None = None,
     tf32: float | None = None,
+    watts: float | None = None,
     unit: str = "GPU",
 ) -> Accelerator:
     """Return a row. `half`: TFLOPS of bfloat16 and float16, alike on every sheet since Ampere."""
@@ -66,6 +69,7 @@ def _row(
         bandwidth_bytes_per_second=None if gb_s is None else gb_s * 1e9,
         source=source,
         peak_flops={dtype: peak * TFLOPS for dtype, peak in peaks.items() if peak is not None},
+        watts=watts,
         unit=unit,
     )
 
@@ -73,17 +77,17 @@ def _row(
 # fmt: off
 ACCELERATORS: Final[tuple[Accelerator, ...]] = (
     _row("A100 SXM 80GB", "NVIDIA A100-SXM4-80GB", gb=80, gb_s=2039, half=312, float32=19.5,
-         tf32=156, source=_A100),
+         tf32=156, watts=400, source=_A100),
     _row("A100 SXM 40GB", "NVIDIA A100-SXM4-40GB", gb=40, gb_s=1555, half=312, float32=19.5,
-         tf32=156, source=_A100),
+         tf32=156, watts=400, source=_A100),
     _row("A100 PCIe 80GB", "NVIDIA A100 80GB PCIe", gb=80, gb_s=1935, half=312, float32=19.5,
-         tf32=156, source=_A100),
+         tf32=156, watts=300, source=_A100),
     _row("A100 PCIe 40GB", "NVIDIA A100-PCIE-40GB", gb=40, gb_s=1555, half=312, float32=19.5,
-         tf32=156, source=_A100),
+         tf32=156, watts=250, source=_A100),
     _row("H100 SXM", "NVIDIA H100 80GB HBM3", gb=80, gb_s=3350, half=989.4, float32=67,
-         tf32=494.7, source=_H100),
+         tf32=494.7, watts=700, source=_H100),
     _row("H100 PCIe", "NVIDIA H100 PCIe", gb=80, gb_s=2000, half=756, float32=51,
-         tf32=378, source=_H100),
+         tf32=378, watts=350, source=_H100),
     _row("H100 NVL", "NVIDIA H100 NVL", gb=94, gb_s=3900, half=835, tf32=417.5,
          source=_H100),
     _row("H800 SXM", "NVIDIA H800", gb=80, gb_s=3350, half=989.4, tf32=494.7,
@@ -91,7 +95,7 @@ ACCELERATORS: Final[tuple[Accelerator, ...]] = (
     _row("H20", "NVIDIA H20", gb=96, gb_s=4000, half=148, tf32=74,
          source=f"{_TABLES}; {_TF32_HALF}"),
     _row("H200 SXM", "NVIDIA H200", gb=141, gb_s=4800, half=989.4, float32=67,
-         tf32=494.7, source=_H200),
+         tf32=494.7, watts=700, source=_H200),
     _row("H200 NVL", "NVIDIA H200 NVL", gb=141, gb_s=4800, source=_H200),
     _row("GH200", "NVIDIA GH200 480GB", gb=96, gb_s=4000, half=989.4, tf32=494.7,
          source="same die as the H100 SXM; ml-engineering accelerator table"),
@@ -105,36 +109,36 @@ ACCELERATORS: Final[tuple[Accelerator, ...]] = (
          source="NVIDIA HGX B300 datasheet: 36 PFLOPS sparse for eight"),
     _row("GB300", "NVIDIA GB300", gb=None, gb_s=8000, half=2500, source=_TABLES),
     _row("L4", "NVIDIA L4", gb=24, gb_s=300, half=121, float32=30.3, tf32=60,
-         source="NVIDIA L4 datasheet"),
+         watts=72, source="NVIDIA L4 datasheet"),
     _row("L40", "NVIDIA L40", gb=48, gb_s=864, half=181.05, float32=90.5, tf32=90.5,
-         source=_ADA),
+         watts=300, source=_ADA),
     _row("L40S", "NVIDIA L40S", gb=48, gb_s=864, half=362.05, float32=91.6, tf32=183,
-         source=_ADA),
+         watts=350, source=_ADA),
     _row("A10", "NVIDIA A10", gb=24, gb_s=600, half=125, float32=31.2, tf32=62.5,
-         source="NVIDIA A10 datasheet"),
+         watts=150, source="NVIDIA A10 datasheet"),
     _row("A10G", "NVIDIA A10G", gb=24, gb_s=600, source="AWS EC2 G5; no agreed peak"),
     _row("A40", "NVIDIA A40", gb=48, gb_s=696, half=149.7, tf32=74.8,
-         source="NVIDIA A40 datasheet"),
+         watts=300, source="NVIDIA A40 datasheet"),
     # Volta and Turing have no bfloat16 and no TF32.
     _row("V100 SXM2 32GB", "Tesla V100-SXM2-32GB", gb=32, gb_s=900, float16=125, float32=15.7,
-         source=_VOLTA),
+         watts=300, source=_VOLTA),
     _row("V100 SXM2 16GB", "Tesla V100-SXM2-16GB", gb=16, gb_s=900, float16=125, float32=15.7,
-         source=_VOLTA),
+         watts=300, source=_VOLTA),
     _row("V100 PCIe 32GB", "Tesla V100-PCIE-32GB", gb=32, gb_s=900, float16=112, float32=14,
-         source=_VOLTA),
+         watts=250, source=_VOLTA),
     _row("V100 PCIe 16GB", "Tesla V100-PCIE-16GB", gb=16, gb_s=900, float16=112, float32=14,
-         source=_VOLTA),
+         watts=250, source=_VOLTA),
     _row("V100S PCIe", "Tesla V100S-PCIE-32GB", gb=32, gb_s=1134, float16=130, float32=16.4,
-         source=_VOLTA),
+         watts=250, source=_VOLTA),
     _row("T4", "Tesla T4", gb=16, gb_s=320, float16=65, float32=8.1,
-         source="NVIDIA T4 datasheet (t4-tensor-core-datasheet-951643)"),
+         watts=70, source="NVIDIA T4 datasheet (t4-tensor-core-datasheet-951643)"),
     # Not "MI250X/MI250", which many drivers report for either of two speeds.
     _row("MI250X", "AMD Instinct MI250X", gb=64, gb_s=1638.4, half=191.5, unit="GCD",
          source="AMD MI250X product page: 383 TFLOPS a package of two"),
     _row("MI300X", "AMD Instinct MI300X", "AMD Instinct MI300X OAM", gb=192, gb_s=5300, half=1307.4,
-         source="AMD MI300X datasheet"),
+         watts=750, source="AMD MI300X datasheet"),
     _row("MI325X", "AMD Instinct MI325X", gb=256, gb_s=6000, half=1307.4,
-         source="AMD MI325X datasheet"),
+         watts=1000, source="AMD MI325X datasheet"),
 )
 # fmt: on
 
@@ -208,6 +212,12 @@ class HostType:
     disk_bytes: int | None
     """Local SSD."""
     source: str
+    network_gbit: int | None = None
+    """Gigabits a second that one machine sends to others, as advertised."""
+
+    @property
+    def network_bytes_per_second(self) -> float | None:
+        return None if self.network_gbit is None else self.network_gbit * 1e9 / 8
 
     @property
     def accelerator(self) -> Accelerator | None:
@@ -219,15 +229,15 @@ HOSTS: Final[tuple[HostType, ...]] = (
         "onprem-4xa100", "A100 SXM 80GB", 4, None, 600 * 10**9, 3 * 10**12,
         "Uber, Open Source and In-House: How Uber Optimizes LLM Training (2024)",
     ),
-    HostType("a2-highgpu-8g", "A100 SXM 40GB", 8, 96, 680 * _GIB, None, _GCP),
-    HostType("a2-ultragpu-8g", "A100 SXM 80GB", 8, 96, 1360 * _GIB, 3 * 10**12, _GCP),
-    HostType("a3-highgpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP),
-    HostType("a3-megagpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP),
-    HostType("a3-ultragpu-8g", "H200 SXM", 8, 224, 2952 * _GIB, 12 * 10**12, _GCP),
-    HostType("p4d.24xlarge", "A100 SXM 40GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS),
-    HostType("p4de.24xlarge", "A100 SXM 80GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS),
-    HostType("p5.48xlarge", "H100 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS),
-    HostType("p5en.48xlarge", "H200 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS),
+    HostType("a2-highgpu-8g", "A100 SXM 40GB", 8, 96, 680 * _GIB, None, _GCP, 100),
+    HostType("a2-ultragpu-8g", "A100 SXM 80GB", 8, 96, 1360 * _GIB, 3 * 10**12, _GCP, 100),
+    HostType("a3-highgpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP, 1000),
+    HostType("a3-megagpu-8g", "H100 SXM", 8, 208, 1872 * _GIB, 6 * 10**12, _GCP, 1800),
+    HostType("a3-ultragpu-8g", "H200 SXM", 8, 224, 2952 * _GIB, 12 * 10**12, _GCP, 3600),
+    HostType("p4d.24xlarge", "A100 SXM 40GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS, 400),
+    HostType("p4de.24xlarge", "A100 SXM 80GB", 8, 96, 1152 * _GIB, 8 * 10**12, _AWS, 400),
+    HostType("p5.48xlarge", "H100 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS, 3200),
+    HostType("p5en.48xlarge", "H200 SXM", 8, 192, 2048 * _GIB, 8 * 3840 * 10**9, _AWS, 3200),
 )  # fmt: skip
 
 _BY_NAME: Final = {host.name: host for host in HOSTS}

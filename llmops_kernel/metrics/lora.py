@@ -143,13 +143,13 @@ def _leaf(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _rank(linear: Linear, *, r: int) -> int:
+def adapter_rank(linear: Linear, *, r: int) -> int:
     """Return the rank, which PEFT doubles where one matrix holds two former layers."""
     return r * max(1, len(linear.old_names))
 
 
 def _adapter_params(linear: Linear, *, r: int) -> int:
-    return _rank(linear, r=r) * (linear.in_features + linear.out_features)
+    return adapter_rank(linear, r=r) * (linear.in_features + linear.out_features)
 
 
 def _backward_params(site: _Site, *, r: int, first: tuple[int, Stage]) -> int:
@@ -159,7 +159,7 @@ def _backward_params(site: _Site, *, r: int, first: tuple[int, Stage]) -> int:
     needed = site.linear.active_params if input_gradient else 0
     if site.adapted:
         # B: weight and input gradient; A: weight gradient, and input gradient if needed.
-        rank = _rank(site.linear, r=r) * site.linear.active
+        rank = adapter_rank(site.linear, r=r) * site.linear.active
         needed += 2 * rank * site.linear.out_features
         needed += (2 if input_gradient else 1) * rank * site.linear.in_features
     return needed

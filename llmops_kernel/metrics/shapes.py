@@ -277,6 +277,51 @@ def _gpt2(config: _Config) -> _Fields:
     }
 
 
+def _deepseek(config: _Config) -> _Fields:
+    """Describe multi-head latent attention: queries, keys and values from small latent vectors."""
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    rope, nope = int(config["qk_rope_head_dim"]), int(config["qk_nope_head_dim"])
+    value, latent = int(config["v_head_dim"]), int(config["kv_lora_rank"])
+    queries, rank = heads * (rope + nope), config.get("q_lora_rank")
+    query_layers = (
+        (Linear("self_attn.q_proj", Stage.QKV, hidden, queries),)
+        if rank is None
+        else (
+            Linear("self_attn.q_a_proj", Stage.QKV, hidden, int(rank)),
+            Linear("self_attn.q_b_proj", Stage.QKV, int(rank), queries),
+        )
+    )
+    attention = (
+        *query_layers,
+        Linear("self_attn.kv_a_proj_with_mqa", Stage.QKV, hidden, latent + rope),
+        Linear("self_attn.kv_b_proj", Stage.QKV, latent, heads * (nope + value)),
+        Linear("self_attn.o_proj", Stage.ATTENTION_OUT, heads * value, hidden),
+    )
+    layers = tuple(
+        Layer((*attention, *_deepseek_mlp(config, index)))
+        for index in range(int(config["num_hidden_layers"]))
+    )
+    return {
+        "model_type": config["model_type"],
+        "layers": layers,
+        # A product of queries and keys and one of probabilities and values: on average this wide.
+        "attention_width": (queries + heads * value) // 2,
+        "lm_head": Linear("lm_head", Stage.HEAD, hidden, int(config["vocab_size"])),
+    }
+
+
+def _deepseek_mlp(config: _Config, index: int) -> tuple[Linear, ...]:
+    if index < int(config.get("first_k_dense_replace", 3)):
+        return _dense(config, index)
+    hidden, inner = int(config["hidden_size"]), int(config["moe_intermediate_size"])
+    experts = {**config, "num_local_experts": config["n_routed_experts"]}
+    shared = inner * int(config["n_shared_experts"])
+    return (
+        *_experts(experts, inner, _OLD_QWEN),
+        *_gated_mlp(hidden, shared, prefix="mlp.shared_experts"),
+    )
+
+
 # Only families whose weights were counted against Transformers' own modules (see the tests).
 _FAMILIES: Final[dict[str, _Family]] = {
     "llama": _decoder(mlp=_dense),
@@ -295,4 +340,5 @@ _FAMILIES: Final[dict[str, _Family]] = {
     "olmoe": _decoder(mlp=_olmoe),
     "qwen2_moe": _decoder(mlp=_qwen2_moe, kv_heads=16, window=_qwen_window),
     "qwen3_moe": _decoder(mlp=_qwen3_moe, kv_heads=4, window=_qwen_window),
+    "deepseek_v3": _deepseek,
 }

@@ -23,7 +23,7 @@ COMMANDS = (
     *("suspend", "resume", "scale", "delete", "keep", "cluster", "engines"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
     *("star", "note", "tag", "rm", "score", "samples", "export", "chat"),
-    *("init", "schema", "check", "data", "mine"),
+    *("init", "schema", "check", "data", "mine", "plan"),
     *("doctor", "demo", "bench", "score-env", "gc", "version"),
 )
 HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")

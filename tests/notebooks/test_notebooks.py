@@ -26,6 +26,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "03-methods.ipynb": {**TINY, "max_steps": 3, "eval_rows": 4},
     "04-score.ipynb": {**TINY, "max_steps": 2, "rows": 6},
     "05-your-script.ipynb": {"num_workers": 2, "steps": 6, "learning_rate": 0.05},
+    "06-plan-before-you-pay.ipynb": {"num_workers": 32},
     "07-your-data.ipynb": {**TINY, "max_steps": 2},
     "08-two-tower.ipynb": {**TINY, "max_length": 32, "max_steps": 2, "dimensions": "8, 16"},
 }
@@ -96,6 +97,22 @@ def test_a_script_ends_with_pictures_and_numbers(tmp_path: Path) -> None:
     assert PNG in output(cells, "llmops.compare(")
     assert "first_step" in output(cells, "pd.DataFrame(")
     assert "tokens_per_second" in output(cells, "ray_run.metrics()")
+
+
+@pytest.mark.slow
+@pytest.mark.beside
+def test_ubers_statements_are_derived(tmp_path: Path) -> None:
+    cells = run("06-plan-before-you-pay.ipynb", tmp_path)
+    offloaded = re.search(r"(\d+)% less", output(cells, "offload_optimizer=true"))
+    flash = re.search(r"(\d+)% less", output(cells, "model.attention=eager"))
+    assert offloaded is not None
+    assert flash is not None
+    assert 34 <= int(offloaded[1]) <= 42
+    assert int(flash[1]) >= 50
+    factors = re.findall(r"(\d\.\d) x", output(cells, "plan_grid("))
+    assert 2 <= max(map(float, factors)) <= 7
+    assert PNG in output(cells, "fastest=True")
+    assert output(cells, "published = ").count("KempnerForge") >= 2
 
 
 @pytest.mark.ray

@@ -164,7 +164,7 @@ def _from_pretrained(source: str, config: TrainingConfig, options: Mapping[str, 
             output_loading_info=True,
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
-            dtype=_storage_dtype(config),
+            dtype=storage_dtype(config),
             attn_implementation=None if attention == "auto" else attention,
             **_loading(config),
             **options,
@@ -186,7 +186,7 @@ def _adapter_of_the_hub(config: TrainingConfig) -> ModelError:
     )
 
 
-def _storage_dtype(config: TrainingConfig) -> torch.dtype:
+def storage_dtype(config: TrainingConfig) -> torch.dtype:
     """Return the dtype of the weights: fp32 under bf16 autocast in full training without DeepSpeed.
 
     Otherwise AdamW would update bf16 weights directly and lose small updates. DeepSpeed keeps

@@ -1,0 +1,162 @@
+"""Time of a training step: what is computed, moved and sent, over what the devices can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from llmops_kernel.metrics.flops import forward_flops, training_flops
+from llmops_kernel.planner.activations import FLOAT32
+from llmops_kernel.planner.setup import Setup
+
+EFFICIENCY: Final = 0.5
+"""Share of the peak that matrix products and attention reach together: an assumption. Published
+runs on A100 reach 0.53 - 0.68, on H100 0.36 - 0.47 (`published-numbers.md`)."""
+_MOVED_BY_ADAM: Final = 28
+"""Bytes of a weight that AdamW reads and writes: weight, gradient and both states in float32."""
+_PCIE: Final = 25e9
+_HOST_ADAM: Final = 1.5e9
+"""Weights a second that DeepSpeed's CPU Adam updates on one node: an assumption."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What the devices of a training can do."""
+
+    peak_flops: float
+    """Dense FLOP per second of one device at the number format that is computed in."""
+    memory_per_second: float | None = None
+    """Bytes a second of the device's memory."""
+    within_node: float = 200e9
+    """Bytes a second that one device sends to others of its node."""
+    between_nodes: float = 12.5e9
+    """Bytes a second that a whole node sends to other nodes."""
+    efficiency: float = EFFICIENCY
+    overhead_s: float = 0.0
+    """Seconds of a micro batch that do not depend on its size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Seconds of one optimizer step, and what follows from them."""
+
+    step_s: float
+    compute_s: float
+    communication_s: float
+    """That does not fit behind the backward pass."""
+    optimizer_s: float
+    overhead_s: float
+    tokens: float
+    """Of one step, of all workers, without padding."""
+    required_flops: float
+    """Of one step, of all workers (`mfu`)."""
+    executed_flops: float
+    mfu: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.step_s
+
+
+def speed(setup: Setup, rates: Rates) -> Speed:
+    """Return the time of a step whose sequences are all of the mean length."""
+    length = setup.mean_length or setup.length
+    sequences = setup.micro_batch_size * setup.sequences
+    passes = setup.gradient_accumulation_steps
+    tokens = sequences * length
+    required, executed = _flops(setup, tokens, sequences * length**2)
+    pass_s = executed / (rates.peak_flops * rates.efficiency)
+    compute_s = passes * pass_s
+    communication_s = _exposed(setup, rates, pass_s=pass_s)
+    optimizer_s = _optimizer(setup, rates)
+    overhead_s = passes * rates.overhead_s
+    step_s = compute_s + communication_s + optimizer_s + overhead_s
+    workers = setup.num_workers
+    return Speed(
+        step_s=step_s,
+        compute_s=compute_s,
+        communication_s=communication_s,
+        optimizer_s=optimizer_s,
+        overhead_s=overhead_s,
+        tokens=passes * tokens * workers,
+        required_flops=required * passes * workers,
+        executed_flops=executed * passes * workers,
+        mfu=required * passes / (step_s * rates.peak_flops),
+    )
+
+
+def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
+    """Return what a micro batch requires, and what it executes with what is computed again."""
+    shape = setup.architecture.shape
+    adapters = setup.adapters
+    active = adapters.active_params if adapters is not None else 0
+
+    def forward(*, causal: bool) -> float:
+        return forward_flops(
+            shape,
+            tokens=round(tokens),
+            sum_squared_lengths=squares,
+            adapter_params=active,
+            causal=causal,
+        )
+
+    def training(*, causal: bool) -> float:
+        return training_flops(
+            shape,
+            tokens=round(tokens),
+            sum_squared_lengths=squares,
+            method="full" if setup.lora is None else "lora",
+            adapters=adapters,
+            causal=causal,
+        )
+
+    head = 2.0 * shape.lm_head.active_params * tokens
+    left_out = 1.0 if not setup.has_head else 0.0
+    if setup.has_head and setup.logits == "labels":
+        left_out = 1.0 - setup.label_share
+    backward_of_head = 2 if setup.lora is None else 1
+    without = left_out * head * (1 + backward_of_head)
+    references = setup.references * (forward(causal=True) - left_out * head)
+    required = training(causal=True) - without + references
+    skips = setup.attention == "flash" or (setup.attention == "sdpa" and not setup.is_padded)
+    executed = training(causal=skips) - without + references
+    if setup.checkpointing:
+        executed += forward(causal=skips) - head
+    return required, executed
+
+
+def _exposed(setup: Setup, rates: Rates, *, pass_s: float) -> float:
+    """Return seconds of communication of a step that do not fit behind the computation.
+
+    Rings: each worker sends what is reduced once to be summed and once to be spread, less one
+    share (ZeRO, arXiv 1910.02054). ZeRO-3 and FSDP gather the weights in each forward and each
+    backward pass instead of spreading them. What is sent is taken to overlap wholly with its pass.
+    """
+    workers, passes = setup.num_workers, setup.gradient_accumulation_steps
+    if workers == 1:
+        return 0.0
+    bandwidth = rates.within_node
+    if workers > setup.workers_per_node:
+        bandwidth = min(bandwidth, rates.between_nodes / setup.workers_per_node)
+    part_s = (workers - 1) / workers / bandwidth
+    size = FLOAT32 if setup.strategy == "ddp" else setup.numbers.compute
+    reduced_s = setup.trained_params * size * part_s
+    forward_s, backward_s = pass_s / 3, pass_s * 2 / 3
+    if "weights" not in setup.shards:
+        return max(0.0, 2 * reduced_s - backward_s)
+    gathered_s = setup.base_params * setup.numbers.compute * part_s
+    each_s = max(0.0, gathered_s - forward_s) + max(0.0, gathered_s - backward_s)
+    last_s = max(0.0, gathered_s + reduced_s - backward_s) - max(0.0, gathered_s - backward_s)
+    return passes * each_s + last_s
+
+
+def _optimizer(setup: Setup, rates: Rates) -> float:
+    """Return seconds of the optimizer's step on its share of the weights."""
+    trained = setup.trained_params * setup.share("optimizer")
+    if setup.offload_optimizer and setup.on_gpu:
+        workers = min(setup.workers_per_node, setup.num_workers)
+        moved = 2 * trained * setup.numbers.compute / _PCIE
+        return trained * workers / _HOST_ADAM + moved
+    if rates.memory_per_second is None:
+        return 0.0
+    return trained * _MOVED_BY_ADAM / (0.8 * rates.memory_per_second)

@@ -1,0 +1,487 @@
+"""Plans a training before it is run: its config, the model's `config.json` and the hardware."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, cast
+
+from llmops_kernel.config.models.methods import AdapterMethod, QloraMethod
+from llmops_kernel.config.models.parallelism import ZeroStrategy
+from llmops_kernel.config.models.section import AnyTemplate
+from llmops_kernel.config.models.sections import CATALOGUE
+from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.config.reading import model_folder
+from llmops_kernel.config.reading.shape import Overrides
+from llmops_kernel.config.reading.templates import load_cluster_template
+from llmops_kernel.errors import ConfigError, MissingDependencyError, ModelError
+from llmops_kernel.hardware.precision import AUTO
+from llmops_kernel.kinds.reading import ConfigLike, combined, load
+from llmops_kernel.planner.architecture import Architecture
+from llmops_kernel.planner.memory import memory
+from llmops_kernel.planner.plan import Plan, plan
+from llmops_kernel.planner.setup import Lora, Setup
+from llmops_kernel.services.backend import current
+from llmops_kernel.services.models import prepare_model
+from llmops_kernel.services.plan_hardware import Machine, hardware_of, machine_of
+from llmops_kernel.services.scoring.model import with_start
+from llmops_kernel.store.files import find
+from llmops_kernel.store.paths import cache
+
+_NETWORK: Final = 12.5e9
+_NVLINK: Final = 200e9
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of one config, or of one with changes."""
+
+    name: str
+    plan: Plan
+    changes: tuple[str, ...] = ()
+    traced: Traced | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan's plain values, with what was traced."""
+        traced = None if self.traced is None else asdict(self.traced)
+        return {"name": self.name, **self.plan.to_dict(), "traced": traced}
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Bytes of a step of one worker with `ddp`, planned and traced on tensors without memory."""
+
+    planned: float
+    traced: float
+    reserved: float
+    """What PyTorch's allocator for GPUs would reserve for the traced step."""
+
+    @property
+    def difference(self) -> float:
+        """Return by what share the plan is above (positive) or below the trace."""
+        return self.planned / self.traced - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guess:
+    """What neither a config nor a template says; None takes a stated assumption."""
+
+    device: str | None = None
+    """Name of an accelerator, such as `H100 SXM`; `cpu`."""
+    mean_length: float | None = None
+    label_share: float | None = None
+    rows: int | None = None
+    network: float | None = None
+    """Bytes a second that a node sends to others."""
+    model_config: Path | str | None = None
+    """The model's `config.json`."""
+
+
+def plan_config(
+    config: ConfigLike,
+    overrides: Overrides = (),
+    *,
+    cluster: str | Path = "local",
+    guess: Guess | None = None,
+    workspace: Path | str | None = None,
+) -> Planned:
+    """Return the plan of a training config on the hardware of a cluster template.
+
+    Raises ConfigError with all mistakes of the config or the template, ModelError.
+    """
+    loaded, root = _loaded(config, overrides, workspace)
+    return Planned(
+        str(config) if isinstance(config, str | Path) else loaded.name,
+        _plan(loaded, load_cluster_template(cluster), guess or Guess(), root),
+        changes=tuple(overrides) if not isinstance(overrides, Mapping) else (),
+    )
+
+
+def _loaded(
+    config: ConfigLike, overrides: Overrides, workspace: Path | str | None
+) -> tuple[TrainingConfig, Path]:
+    """Return a training config, and the folder that its paths start in. Raises ConfigError."""
+    path = Path(config) if isinstance(config, str | Path) else None
+    root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
+    loaded = load(config, combined(overrides, {}), workspace=root)
+    if not isinstance(loaded, TrainingConfig):
+        raise ConfigError(
+            f"{path or 'This config'} is not a training config.",
+            remedy="give a config such as lora.train.yaml",
+        )
+    return with_start(loaded, current().store), root
+
+
+def plan_grid(
+    config: ConfigLike,
+    variations: Mapping[str, Sequence[Any]],
+    *,
+    cluster: str | Path = "local",
+    guess: Guess | None = None,
+    workspace: Path | str | None = None,
+) -> list[Planned]:
+    """Return the plan of each combination of values, such as `{"parallelism.strategy": [...]}`.
+
+    A combination that the config's rules refuse is left out, unless all are. Raises ConfigError.
+    """
+    plans: list[Planned] = []
+    refused: ConfigError | None = None
+    for values in product(*variations.values()):
+        changes = [f"{key}={value}" for key, value in zip(variations, values, strict=True)]
+        try:
+            one = plan_config(config, changes, cluster=cluster, guess=guess, workspace=workspace)
+            plans.append(replace(one, name=_short(changes)))
+        except ConfigError as error:
+            refused = error
+    if refused is not None and not plans:
+        raise refused
+    return plans
+
+
+def plans(
+    config: ConfigLike,
+    overrides: Sequence[str],
+    what_if: Sequence[Sequence[str]] = (),
+    *,
+    with_fastest: bool = False,
+    cluster: str | Path = "local",
+    guess: Guess | None = None,
+    workspace: Path | str | None = None,
+) -> list[Planned]:
+    """Return the plan of a config, then that with each of several groups of changes.
+
+    `with_fastest` adds the fastest of common settings that fit. Raises ConfigError, ModelError.
+    """
+
+    def planned(changes: Sequence[str], name: str) -> Planned:
+        one = plan_config(
+            config, [*overrides, *changes], cluster=cluster, guess=guess, workspace=workspace
+        )
+        return replace(one, name=name, changes=tuple(changes))
+
+    all_plans = [planned((), "as it is")]
+    all_plans += [planned(changes, _short(changes)) for changes in what_if]
+    if with_fastest:
+        best = fastest(_candidates(all_plans[0], planned))
+        if best is not None:
+            all_plans.append(best)
+    return all_plans
+
+
+def _candidates(
+    first: Planned, planned: Callable[[Sequence[str], str], Planned]
+) -> Iterator[Planned]:
+    """Yield plans of strategies with and without checkpointing and offloading, at the largest
+    micro batch that fits and divides the global batch.
+    """
+    setup = first.plan.setup
+    rows = setup.micro_batch_size * setup.gradient_accumulation_steps
+    for strategy, checkpoints, offloads in product(_STRATEGIES, _SWITCH, _SWITCH):
+        changes = [
+            f"parallelism.strategy={strategy}",
+            f"parallelism.gradient_checkpointing={checkpoints}",
+            f"parallelism.offload_optimizer={offloads}",
+        ]
+        try:
+            # The smallest micro batch is always allowed.
+            smallest = planned([*changes, "training.micro_batch_size=1"], "")
+        except ConfigError:
+            continue
+        largest = smallest.plan.largest_micro_batch or 0
+        size = max(
+            (size for size in range(1, rows + 1) if rows % size == 0 and size <= largest), default=0
+        )
+        if size:
+            changes.append(f"training.micro_batch_size={size}")
+            yield planned(changes, f"fastest: {_short(changes)}")
+
+
+def _short(changes: Sequence[str]) -> str:
+    """Return `strategy=zero3, micro_batch_size=4`; switches that are off are left out."""
+    ends = [change.rpartition(".")[2] for change in changes]
+    return ", ".join(end for end in ends if not end.endswith("=false"))
+
+
+_STRATEGIES: Final = ("ddp", "zero1", "zero2", "zero3", "fsdp")
+_SWITCH: Final = ("false", "true")
+
+
+def fastest(plans: Iterable[Planned]) -> Planned | None:
+    """Return the plan that fits and makes most tokens a second; None where none is known to."""
+    fitting = [one for one in plans if one.plan.fits and one.plan.speed is not None]
+    return max(fitting, key=_tokens_per_second, default=None)
+
+
+def _tokens_per_second(planned: Planned) -> float:
+    return 0.0 if planned.plan.speed is None else planned.plan.speed.tokens_per_second
+
+
+def _plan(config: TrainingConfig, template: AnyTemplate, guess: Guess, root: Path) -> Plan:
+    assumptions: list[str] = []
+    architecture = architecture_of(config, root, guess.model_config)
+    machine = machine_of(template, config, guess.device or "", assumptions)
+    setup = setup_of(config, architecture, machine, guess, assumptions)
+    hardware = hardware_of(machine, setup, guess.network, assumptions)
+    return plan(setup, hardware, steps=_steps(config, guess), assumptions=assumptions)
+
+
+def _steps(config: TrainingConfig, guess: Guess) -> int | None:
+    training = config.training
+    if training.max_steps is not None or guess.rows is None:
+        return training.max_steps
+    return max(1, round(guess.rows * training.num_epochs / training.global_batch_size))
+
+
+# --- The second estimate ---
+
+TRACE_S: Final = 600.0
+_TRACER: Final = "llmops_kernel.train.measure.traced_step"
+"""A string: this process must not import the training stack."""
+
+
+def traced(
+    config: ConfigLike,
+    overrides: Overrides = (),
+    *,
+    guess: Guess | None = None,
+    workspace: Path | str | None = None,
+    timeout_s: float = TRACE_S,
+) -> Traced:
+    """Run two steps on tensors without memory, in another process, and compare its plan with them.
+
+    What is traced is one worker with `ddp`, plain texts, and a label at each token. Raises
+    ConfigError, ModelError, MissingDependencyError.
+    """
+    guess = guess or Guess()
+    loaded, root = _loaded(config, overrides, workspace)
+    alone = {"strategy": "ddp", "num_workers": 1}
+    alone["gradient_checkpointing"] = loaded.parallelism.gradient_checkpointing
+    dtype = "float32" if loaded.model.dtype == AUTO else loaded.model.dtype
+    passes = min(2, loaded.gradient_accumulation_steps)
+    values = loaded.model_dump(mode="json")
+    values["parallelism"] = alone
+    values["model"]["dtype"] = dtype
+    values["training"]["global_batch_size"] = passes * loaded.training.micro_batch_size
+    single = TrainingConfig.model_validate(values)
+    model = _values_of_model(loaded, root, guess.model_config)
+    job = json.dumps({"config": values, "model_config": model})
+    setup = setup_of(single, _architecture(model), Machine(), guess, [])
+    setup = replace(setup, logits="all", optimizer="adamw", on_gpu=False, is_padded=True)
+    planned = memory(replace(setup, attention=_attention(single, setup.architecture, traced=True)))
+    answer = _run_tracer(job, timeout_s)
+    return Traced(planned.total, answer["total"], answer["reserved"])
+
+
+def _run_tracer(job: str, timeout_s: float) -> dict[str, float]:
+    if find_spec("torch") is None:
+        raise MissingDependencyError(
+            "A step is traced with PyTorch, which is not installed here.",
+            remedy="pip install 'llmops-kernel[train]', or plan without --trace",
+        )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _TRACER],
+            input=job,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(
+            f"Two steps were not traced within {timeout_s:.0f} s.", remedy="plan without --trace"
+        ) from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ModelError(f"The step was not traced: {lines[-1]}", remedy="plan without --trace")
+    answer: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+# --- The model ---
+
+
+def architecture_of(config: TrainingConfig, root: Path, file: Path | str | None) -> Architecture:
+    """Return the sizes of a config's model. Raises ModelError."""
+    return _architecture(_values_of_model(config, root, file))
+
+
+def _architecture(values: Mapping[str, Any]) -> Architecture:
+    architecture = Architecture.from_config(values)
+    if architecture is None:
+        family = values.get("model_type", "without a model_type")
+        raise ModelError(
+            f"The planner does not know models of the family {family}"
+            " (or a size is missing in config.json).",
+            remedy="plan a like-sized Llama or Qwen by --model-config, or submit with a small"
+            " micro_batch_size and read the peak memory",
+        )
+    return architecture
+
+
+def _values_of_model(config: TrainingConfig, root: Path, file: Path | str | None) -> dict[str, Any]:
+    if file is not None:
+        return _read(Path(file))
+    return _read(_config_file(config.model.id, config.model.revision, root))
+
+
+def _config_file(model: str, revision: str | None, root: Path) -> Path:
+    """Return the config.json of a model, or of the base model of an adapter. Raises ModelError."""
+    if model in CATALOGUE:
+        prepare_model(model)
+        return cache() / "models" / model / "config.json"
+    folder = find(model, (root,))
+    if folder is None:
+        return _of_hub(model, revision)
+    if model_folder.is_adapter(folder):
+        for name, base_revision in model_folder.base_names(folder):
+            return _config_file(name, base_revision, root)
+    return folder / "config.json"
+
+
+def _of_hub(model: str, revision: str | None) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(model, "config.json", revision=revision))
+    except Exception as error:  # The hub's errors have no common class.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"config.json of {model} is neither on this machine nor was it downloaded: {reason}",
+            remedy="give the model's config.json by --model-config FILE",
+        ) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{file} cannot be read as a model's config: {error}",
+            remedy="give the model's config.json by --model-config FILE",
+        ) from error
+    if not isinstance(values, dict):
+        raise ModelError(f"{file} is no JSON object.", remedy="give the model's config.json")
+    return values
+
+
+# --- The training ---
+
+_PAIRED: Final = ("dpo", "orpo", "simpo", "reward")
+
+
+def setup_of(
+    config: TrainingConfig,
+    architecture: Architecture,
+    machine: Machine,
+    guess: Guess,
+    assumptions: list[str],
+) -> Setup:
+    """Return a config as the planner needs it; what it does not say is added to `assumptions`."""
+    parallelism, performance, data = config.parallelism, config.performance, config.data
+    objective, training = config.objective, config.training
+    assumptions += _assumed(config, architecture, guess, on_gpu=machine.on_gpu)
+    share = guess.label_share
+    joined = data.packing or performance.padding_free
+    return Setup(
+        architecture=architecture,
+        lora=_lora(config),
+        dtype=_dtype(config, machine),
+        strategy=cast("Any", parallelism.strategy),
+        num_workers=parallelism.num_workers,
+        workers_per_node=machine.workers_per_node(parallelism.num_workers),
+        offload_optimizer=bool(parallelism.offload_optimizer),
+        offload_params=parallelism.offload_params,
+        checkpointing=parallelism.gradient_checkpointing,
+        attention=_attention(config, architecture),
+        optimizer=config.optimizer.type,
+        micro_batch_size=training.micro_batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        length=data.max_length,
+        mean_length=guess.mean_length,
+        is_padded=training.micro_batch_size > 1 or joined,
+        sequences=2 if objective.type in (*_PAIRED, "embed") else 1,
+        has_head=objective.output == "text",
+        logits="fused" if performance.fused_loss else "labels" if _by_label(config) else "all",
+        label_share=1.0 if share is None else share,
+        references=1 if objective.has_reference and not objective.has_other_reference else 0,
+        on_gpu=machine.on_gpu,
+        **_of_deepspeed(config),
+    )
+
+
+def _by_label(config: TrainingConfig) -> bool:
+    performance = config.performance
+    has_logits = config.objective.output == "text"
+    return performance.automatic and has_logits and not performance.compile
+
+
+def _assumed(
+    config: TrainingConfig, architecture: Architecture, guess: Guess, *, on_gpu: bool
+) -> Iterator[str]:
+    """Yield what a plan of this config takes for granted."""
+    data, training = config.data, config.training
+    if _by_label(config) and guess.label_share is None:
+        yield "every token has a label (give --label-share)"
+    if guess.mean_length is None:
+        yield f"every sequence has data.max_length = {data.max_length} tokens (give --mean-length)"
+    if training.freeze or training.train_only:
+        yield "training.freeze and train_only are not considered: all is trained"
+    if on_gpu and _attention(config, architecture) == "eager":
+        yield "eager attention is as fast as others, which it is not on GPUs"
+    if config.objective.type == "embed":
+        yield "a row has a query and one positive"
+
+
+def _lora(config: TrainingConfig) -> Lora | None:
+    method = config.method
+    if not isinstance(method, AdapterMethod):
+        return None
+    of_qlora = method if isinstance(method, QloraMethod) else None
+    return Lora(
+        r=method.r,
+        target_modules=method.target_modules,
+        dropout=method.lora_dropout,
+        dora=method.use_dora,
+        bits=None if of_qlora is None else 4,
+        double_quant=of_qlora is None or of_qlora.bnb_4bit_use_double_quant,
+    )
+
+
+def _dtype(config: TrainingConfig, machine: Machine) -> Any:
+    if config.model.dtype != AUTO:
+        return config.model.dtype
+    accelerator = machine.accelerator
+    has_bf16 = accelerator is None or "bfloat16" in accelerator.peak_flops
+    return "bfloat16" if machine.on_gpu and has_bf16 else "float32"
+
+
+def _attention(config: TrainingConfig, architecture: Architecture, *, traced: bool = False) -> Any:
+    name = config.model.attention
+    if name.startswith("flash"):
+        if not traced:
+            return "flash"
+        name = "auto"
+    if name == "auto":
+        return "eager" if architecture.traits.softcap else "sdpa"
+    return name
+
+
+def _of_deepspeed(config: TrainingConfig) -> dict[str, int]:
+    parallelism = config.parallelism
+    if not isinstance(parallelism, ZeroStrategy):
+        return {}
+    zero = parallelism.deepspeed.get("zero_optimization")
+    given = zero if isinstance(zero, Mapping) else {}
+    names = {"bucket": "reduce_bucket_size", "max_live": "stage3_max_live_parameters"}
+    return {
+        key: int(given[name])
+        for key, name in names.items()
+        if isinstance(given.get(name), int | float)
+    }
