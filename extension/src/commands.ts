@@ -43,6 +43,7 @@ export namespace CommandIDs {
   // configs/ {path?}
   export const checkConfig = 'llmops:check-config';
   export const showData = 'llmops:show-data';
+  export const showPlan = 'llmops:show-plan';
   export const submitConfig = 'llmops:submit-config';
   export const submitScript = 'llmops:submit-script';
   export const submitCell = 'llmops:submit-cell';

@@ -55,3 +55,8 @@ export const dataIcon = icon(
   'data',
   '<path d="M3 4h18v4H3z"/><path d="M3 10h7v2H3zm0 4h5v2H3zm0 4h9v2H3z"/><path d="M12 10h9v2h-9zm-2 4h11v2H10zm4 4h7v2h-7z" opacity=".45"/>'
 );
+
+export const planIcon = icon(
+  'plan',
+  '<path d="M3 4h2v16h16v2H3z"/><path d="M7 5h5v3H7zm0 5h12v3H7zm0 5h8v3H7z"/><path d="M12 5h8v3h-8z" opacity=".45"/>'
+);

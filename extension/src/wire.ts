@@ -458,6 +458,32 @@ export interface DataToken {
   special: boolean;
 }
 
+/** A training config whose memory, speed and cost are planned. Nothing is saved or started. */
+export interface PlanBody {
+  kind?: string | null;
+  path?: string | null;
+  text: string;
+  /** Name of a cluster template, whose machines are meant. */
+  cluster?: string;
+}
+
+/** What is expected of a training. */
+export interface ConfigPlan {
+  device: string;
+  /** null: not known. */
+  fits: boolean | null;
+  facts: DataFact[];
+  parts: PlanPart[];
+}
+
+/** What a part of the memory of one device is for. */
+export interface PlanPart {
+  label: string;
+  size: string;
+  /** Of the whole, 0..1. */
+  share: number;
+}
+
 /** One run in a list. */
 export interface RunRow {
   run_id: string;

@@ -84,7 +84,11 @@ def read_template(body: UpBody, root: Path) -> tuple[AnyTemplate, Path | None]:
     """Return the requested template and its file. Raises ConfigError, RequestError."""
     if body.yaml is not None:
         return template_from(parse_yaml(body.yaml, file=_TYPED)), None
-    path = below(root, body.path) if body.path is not None else _named(body.template or "", root)
+    path = (
+        below(root, body.path)
+        if body.path is not None
+        else template_file(body.template or "", root)
+    )
     return (load_cluster_template(path), path) if path else (ClusterTemplate(), None)
 
 
@@ -167,7 +171,7 @@ def _name_of(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def _named(name: str, root: Path) -> Path | None:
+def template_file(name: str, root: Path) -> Path | None:
     for path in _files(root):
         if _name_of(path) == name:
             return path

@@ -1,13 +1,15 @@
-"""Routes that show the data of a training config as the model will see it."""
+"""Routes that show what a training config means: its data as the model sees it, and its plan."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from llmops_kernel.server.base import LLMOpsHandler, protected
+from llmops_kernel.server.cluster_routes import template_file
 from llmops_kernel.server.config_routes import InspectionHandler
 from llmops_kernel.server.wire.configs import (
     ConfigData,
+    ConfigPlan,
     ConfigTarget,
     DataBin,
     DataBody,
@@ -15,8 +17,12 @@ from llmops_kernel.server.wire.configs import (
     DataRow,
     DataRowBody,
     DataToken,
+    PlanBody,
+    PlanPart,
 )
 from llmops_kernel.services import data_preview as service
+from llmops_kernel.services.plan import plan_text
+from llmops_kernel.views import plan as plan_views
 from llmops_kernel.views.preview_facts import facts
 from llmops_kernel.views.preview_text import lines, row_head, shown_report, visible
 
@@ -90,7 +96,45 @@ def _row(row: service.ShownRow) -> DataRow:
     )
 
 
+class PlanHandler(InspectionHandler):
+    """Plans a config: milliseconds, but for a built-in model that is converted first."""
+
+    @protected
+    async def post(self) -> None:
+        body = self.body(PlanBody)
+        kind, folder = self.kind(body), await self.run(self.folder, body)
+        name = body.path or kind.new_file
+        root = Path(self.manager.root_dir)
+        cluster = await self.run(template_file, body.cluster, root) or body.cluster
+        planned = await self.inspect(
+            body,
+            lambda _: plan_text(
+                body.text, kind.name, name=name, cluster=cluster, workspace=folder or root
+            ),
+        )
+        values = planned.to_dict()
+        warned = {"memory"} if values["fits"] is False else set()
+        self.reply(
+            ConfigPlan(
+                device=f"{values['num_workers']} x {values['device'] or 'unknown device'}",
+                fits=values["fits"],
+                facts=[
+                    DataFact(
+                        label=label, text=text, level="warning" if label in warned else "plain"
+                    )
+                    for label, text in plan_views.facts(values).items()
+                    if label
+                ],
+                parts=[
+                    PlanPart(label=label, size=size, share=share)
+                    for label, size, share in plan_views.parts(values)
+                ],
+            )
+        )
+
+
 ROUTES: list[tuple[str, type[LLMOpsHandler]]] = [
     (r"configs/data", DataHandler),
     (r"configs/data/row", DataRowHandler),
+    (r"configs/plan", PlanHandler),
 ]

@@ -22,7 +22,8 @@ from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError, MissingDependencyError, ModelError
 from llmops_kernel.hardware.precision import AUTO
-from llmops_kernel.kinds.reading import ConfigLike, combined, load
+from llmops_kernel.kinds.reading import ConfigLike, combined, from_text, load
+from llmops_kernel.kinds.registry import is_registered, kind_named
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
@@ -111,11 +112,25 @@ def _loaded(
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
     loaded = load(config, combined(overrides, {}), workspace=root)
     if not isinstance(loaded, TrainingConfig):
-        raise ConfigError(
-            f"{path or 'This config'} is not a training config.",
-            remedy="give a config such as lora.train.yaml",
-        )
+        raise _no_training(str(path or "this config"))
     return with_start(loaded, current().store), root
+
+
+def _no_training(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name} is not a training config", remedy="give a config such as lora.train.yaml"
+    )
+
+
+def plan_text(text: str, kind: str, *, name: str, cluster: str | Path, workspace: Path) -> Planned:
+    """Return the plan of a text that need not be saved; `name` is what messages call it.
+
+    Raises ConfigError with all mistakes, ModelError.
+    """
+    if not is_registered(kind):
+        raise _no_training(name)
+    config = from_text(kind_named(kind), text, name=name, workspace=workspace)
+    return replace(plan_config(config, cluster=cluster, workspace=workspace), name=name)
 
 
 def plan_grid(
@@ -214,12 +229,9 @@ _SWITCH: Final = ("false", "true")
 
 def fastest(plans: Iterable[Planned]) -> Planned | None:
     """Return the plan that fits and makes most tokens a second; None where none is known to."""
-    fitting = [one for one in plans if one.plan.fits and one.plan.speed is not None]
-    return max(fitting, key=_tokens_per_second, default=None)
-
-
-def _tokens_per_second(planned: Planned) -> float:
-    return 0.0 if planned.plan.speed is None else planned.plan.speed.tokens_per_second
+    speeds = [(one.plan.speed, one) for one in plans if one.plan.fits]
+    known = [(speed.tokens_per_second, one) for speed, one in speeds if speed is not None]
+    return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def _plan(config: TrainingConfig, template: AnyTemplate, guess: Guess, root: Path) -> Plan:

@@ -79,14 +79,22 @@ def verdict(values: Values) -> str:
     )
 
 
+def parts(values: Values) -> list[tuple[str, str, float]]:
+    """Return what the memory is for: label, size, share of the whole 0..1; none of zero bytes."""
+    total = values["memory_total"] or 1.0
+    return [
+        (_PARTS[key], fmt.byte_size(size), size / total)
+        for key, size in values["memory"].items()
+        if size > 0
+    ]
+
+
 def bars(values: Values) -> list[str]:
     """Return a line for each part with a bar, as wide as its share of the total."""
-    total = values["memory_total"] or 1.0
-    shown = {key: size for key, size in values["memory"].items() if size > 0}
-    width = max((len(_PARTS[key]) for key in shown), default=0)
+    shown = parts(values)
+    width = max((len(label) for label, _, _ in shown), default=0)
     return [
-        f"{_PARTS[key]:{width}}  {fmt.byte_size(size):>9}  {'█' * round(_BAR * size / total)}"
-        for key, size in shown.items()
+        f"{label:{width}}  {size:>9}  {'█' * round(_BAR * share)}" for label, size, share in shown
     ]
 
 

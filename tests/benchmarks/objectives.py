@@ -58,7 +58,10 @@ def main() -> None:
 
         cluster = llmops.up("local")
         try:
-            configs = {name: write(Path(home), name) for name in ROWS}
+            # Not the home itself: packages of earlier runs would be of the workspace.
+            folder = Path(home) / "work"
+            folder.mkdir()
+            configs = {name: write(folder, name) for name in ROWS}
             times: dict[str, list[float]] = {name: [] for name in ROWS}
             for number in range(rounds):
                 for name, config in configs.items():

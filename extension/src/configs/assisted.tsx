@@ -16,7 +16,8 @@ import { DisposableSet } from '@lumino/disposable';
 import * as React from 'react';
 
 import { asTrouble } from '../api';
-import { dataIcon, submitIcon } from '../icons';
+import { CommandIDs } from '../commands';
+import { dataIcon, planIcon, submitIcon } from '../icons';
 import { ILLMOps, IPreferences } from '../tokens';
 import { trans } from '../trans';
 import { IconButton, TroubleBox } from '../ui/parts';
@@ -40,7 +41,8 @@ export interface IEditorServices {
   choice: ClusterChoice;
   localPath: (path: string) => string;
   onSubmit: (editor: AssistedEditor) => void;
-  onData: (path: string) => void;
+  /** Opens a view of this config by the command that shows it. */
+  onView: (command: string, path: string) => void;
   onStart: (path: string) => void;
   onNewCluster: () => void;
 }
@@ -172,7 +174,7 @@ export class AssistedEditor {
       return;
     }
     if (kind.name === 'train') {
-      this.addToToolbar('llmops-data', this.dataButton());
+      this.addViews();
     }
     this.addToToolbar(
       'llmops-cluster',
@@ -190,17 +192,36 @@ export class AssistedEditor {
     );
   }
 
-  private dataButton(): ToolbarButton {
-    const { onData } = this.services;
-    return new ToolbarButton({
-      className: 'llmops-configs-button',
-      icon: dataIcon,
-      label: trans.__('Data'),
-      tooltip: trans.__(
-        'Show the rows as the model will see them, without starting anything'
-      ),
-      onClick: () => onData(this.path)
-    });
+  private addViews(): void {
+    const { onView } = this.services;
+    const views = [
+      {
+        id: CommandIDs.showData,
+        icon: dataIcon,
+        label: trans.__('Data'),
+        tooltip: trans.__(
+          'Show the rows as the model will see them, without starting anything'
+        )
+      },
+      {
+        id: CommandIDs.showPlan,
+        icon: planIcon,
+        label: trans.__('Plan'),
+        tooltip: trans.__(
+          'Show memory, speed and cost that are expected, without starting anything'
+        )
+      }
+    ];
+    views.forEach(({ id, ...button }) =>
+      this.addToToolbar(
+        id.replace(':show', ''),
+        new ToolbarButton({
+          className: 'llmops-configs-button',
+          ...button,
+          onClick: () => onView(id, this.path)
+        })
+      )
+    );
   }
 
   async save(): Promise<void> {

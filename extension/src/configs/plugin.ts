@@ -21,12 +21,12 @@ import {
   addEditorCommands,
   IEditors
 } from './configCommands';
-import { addDataCommand } from './data/command';
 import { Kinds } from './kinds';
 import { addScriptCommand } from './scriptCommand';
 import { askScript, askSubmission } from './submit';
 import { Submitter } from './submitter';
 import { ISubmissions } from './tokens';
+import { addViewCommands } from './viewCommands';
 
 /**
  * Submits configs to clusters, for every command that does so.
@@ -84,12 +84,13 @@ export const configsPlugin: JupyterFrontEndPlugin<void> = {
     const editors = assistEditors({ ...shared, submit });
     const services = { app, llmops, submissions, browser, tracker, editors };
     addConfigCommands({ ...services, submit });
-    addDataCommand({ ...services, restorer });
+    addViewCommands({ ...services, restorer });
     addEditorCommands({ app, tracker, editors });
     addScriptCommand({ app, llmops, submissions, browser, tracker });
     [
       CommandIDs.checkConfig,
       CommandIDs.showData,
+      CommandIDs.showPlan,
       CommandIDs.submitConfig,
       CommandIDs.submitScript,
       CommandIDs.startTemplate,
@@ -138,7 +139,7 @@ function assistEditors(services: {
       choice,
       localPath: path => contents.localPath(path),
       onSubmit: submit,
-      onData: path => void app.commands.execute(CommandIDs.showData, { path }),
+      onView: (id, path) => void app.commands.execute(id, { path }),
       onStart: path => void submitter.start(path),
       onNewCluster: submitter.newCluster
     });

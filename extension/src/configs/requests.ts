@@ -5,12 +5,14 @@ import {
   ConfigCompletion,
   ConfigData,
   ConfigHover,
+  ConfigPlan,
   ConfigText,
   CursorBody,
   DataBody,
   DataRow,
   DataRowBody,
-  OperationInfo
+  OperationInfo,
+  PlanBody
 } from '../wire';
 
 /**
@@ -36,6 +38,14 @@ export function data(
   signal?: AbortSignal
 ): Promise<ConfigData> {
   return post(llmops, 'configs/data', body, signal);
+}
+
+export function plan(
+  llmops: ILLMOps,
+  body: PlanBody,
+  signal?: AbortSignal
+): Promise<ConfigPlan> {
+  return post(llmops, 'configs/plan', body, signal);
 }
 
 export function dataRow(

@@ -207,4 +207,36 @@ class ConfigData(Wire):
     took_s: float
 
 
-DATA_MODELS: tuple[type[BaseModel], ...] = (DataBody, DataRowBody, ConfigData)
+class PlanBody(ConfigTarget):
+    """A training config whose memory, speed and cost are planned. Nothing is saved or started."""
+
+    cluster: str = "local"
+    """Name of a cluster template, whose machines are meant."""
+
+
+class PlanPart(Wire):
+    """What a part of the memory of one device is for."""
+
+    label: str
+    size: str
+    share: float
+    """Of the whole, 0..1."""
+
+
+class ConfigPlan(Wire):
+    """What is expected of a training."""
+
+    device: str
+    fits: bool | None
+    """null: not known."""
+    facts: list[DataFact]
+    parts: list[PlanPart]
+
+
+DATA_MODELS: tuple[type[BaseModel], ...] = (
+    DataBody,
+    DataRowBody,
+    ConfigData,
+    PlanBody,
+    ConfigPlan,
+)

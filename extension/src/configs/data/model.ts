@@ -1,5 +1,3 @@
-import { ISignal, Signal } from '@lumino/signaling';
-
 import { asTrouble } from '../../api';
 import {
   ConfigData,
@@ -8,6 +6,7 @@ import {
   DataRowBody,
   Trouble
 } from '../../wire';
+import { NewestAnswer } from '../newestAnswer';
 
 export type Side = ConfigData['side'];
 
@@ -20,16 +19,14 @@ export interface IDataRequests {
 }
 
 /**
- * The data of one config. The newest question wins: an earlier one is given up.
+ * The data of one config.
  */
-export class DataModel {
+export class DataModel extends NewestAnswer {
   constructor(
     readonly path: string,
     private requests: IDataRequests
-  ) {}
-
-  get changed(): ISignal<DataModel, void> {
-    return this._changed;
+  ) {
+    super();
   }
 
   /** What was found last; it stays in sight while it is looked for again. */
@@ -38,7 +35,6 @@ export class DataModel {
   row: DataRow | null = null;
   trouble: Trouble | null = null;
   rowTrouble: Trouble | null = null;
-  isBusy = false;
   isRowBusy = false;
   side: Side = 'train';
 
@@ -48,14 +44,14 @@ export class DataModel {
     this.isBusy = true;
     this.isRowBusy = false;
     this.trouble = this.rowTrouble = this.row = null;
-    this._changed.emit();
+    this.emitChanged();
     try {
       const text = await this.requests.text();
       const body = { path: this.path, text, side };
       const data = await this.requests.data(body, signal);
-      this.settle(signal, () => (this.data = data));
+      this.settle(signal, () => this.take({ data }));
     } catch (error) {
-      this.settle(signal, () => (this.trouble = asTrouble(error)));
+      this.settle(signal, () => this.take({ trouble: asTrouble(error) }));
     }
   }
 
@@ -66,36 +62,21 @@ export class DataModel {
     const signal = this.begin();
     this.isRowBusy = true;
     this.rowTrouble = null;
-    this._changed.emit();
+    this.emitChanged();
     try {
       const text = await this.requests.text();
       const body = { path: this.path, text, side: this.side, row };
       const found = await this.requests.row(body, signal);
-      this.settle(signal, () => (this.row = found));
+      this.settle(signal, () => this.take({ row: found }));
     } catch (error) {
-      this.settle(signal, () => (this.rowTrouble = asTrouble(error)));
+      this.settle(signal, () => this.take({ rowTrouble: asTrouble(error) }));
     }
   }
 
-  dispose(): void {
-    this._abort.abort();
-    Signal.clearData(this);
+  private take(
+    answer: Partial<Pick<DataModel, 'data' | 'row' | 'trouble' | 'rowTrouble'>>
+  ): void {
+    Object.assign(this, answer);
+    this.isRowBusy = false;
   }
-
-  private begin(): AbortSignal {
-    this._abort.abort();
-    this._abort = new AbortController();
-    return this._abort.signal;
-  }
-
-  private settle(signal: AbortSignal, apply: () => void): void {
-    if (!signal.aborted) {
-      apply();
-      this.isBusy = this.isRowBusy = false;
-      this._changed.emit();
-    }
-  }
-
-  private _abort = new AbortController();
-  private _changed = new Signal<DataModel, void>(this);
 }
