@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from typing import Any
 
 from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
@@ -105,25 +106,28 @@ def matrix_of(runs: Sequence[ComparedRun], *, base: int = 0) -> Matrix:
             lines.append(_mean(members, runs, fields, values, figures, base=base_setting))
         lines += singles
     firsts = [_first(figure) for figure in figures]
-    objectives = {(run.record.config.get("objective") or {}).get("type", "sft") for run in runs}
-    if len(objectives) > 1:  # A loss of one is no better or worse than a loss of another.
+    if unlike := unlike_figures([run.record.config for run in runs]):
         firsts = [
-            first.model_copy(update={"better": None}) if _is_loss(first) else first
+            first.model_copy(update={"better": None}) if first.key in unlike else first
             for first in firsts
         ]
-        lines = [_unlike(line, firsts) for line in lines]
+        lines = [_without_changes(line, firsts, unlike) for line in lines]
     labels = tuple(first.label for first in firsts)
     return Matrix(fields=fields, figures=labels, lines=_with_best(lines, firsts))
 
 
-def _is_loss(figure: FigureValue) -> bool:
-    return figure.key in ("loss", "eval_loss")
+def unlike_figures(configs: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return keys of figures that mean another thing in each of these runs.
+
+    A loss of one objective is no better or worse than a loss of another.
+    """
+    objectives = {(config.get("objective") or {}).get("type", "sft") for config in configs}
+    return frozenset({"loss", "eval_loss"} if len(objectives) > 1 else ())
 
 
-def _unlike(line: Line, figures: Sequence[FigureValue]) -> Line:
-    """Return the line without changes of losses, which are of different objectives."""
+def _without_changes(line: Line, figures: Sequence[FigureValue], unlike: Collection[str]) -> Line:
     cells = (
-        replace(cell, change=cell.change and fmt.DASH) if _is_loss(figure) else cell
+        replace(cell, change=cell.change and fmt.DASH) if figure.key in unlike else cell
         for cell, figure in zip(line.cells, figures, strict=True)
     )
     return replace(line, cells=tuple(cells))

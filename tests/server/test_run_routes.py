@@ -17,6 +17,7 @@ from llmops_kernel.metrics.events import EvalEvent
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
 from llmops_kernel.store.store import RunStore
+from llmops_kernel.views import format as fmt
 from tests.server.runs import add_attempt, make_run, worker
 
 Ask = Callable[..., Awaitable[Any]]
@@ -155,6 +156,16 @@ async def test_a_comparison_has_figures_and_differences(ask: Ask, store: RunStor
     ]
     _, reported = await ask("compare?runs=r-1,r-2,r-3")
     assert {d["before"] for d in reported["differences"]} == {"r-1"}
+
+
+async def test_losses_of_different_objectives_have_no_change(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1", steps=4, created_s=1.0)
+    make_run(store, "r-2", steps=8, created_s=2.0, config={"objective": {"type": "dpo"}})
+    _, reported = await ask("compare?runs=r-1,r-2")
+    loss = next(figure for figure in reported["figures"] if figure["label"] == "loss")
+    assert (loss["texts"], loss["changes"]) == (["1.0000", "0.5000"], [fmt.DASH] * 2)
+    others = [figure for figure in reported["figures"] if figure["label"] == "duration"]
+    assert others[0]["changes"][1] != fmt.DASH
 
 
 async def test_submitting_shows_mistakes_at_once(ask: Ask, store: RunStore) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Literal
@@ -35,7 +35,7 @@ from llmops_kernel.store.journal.summary import FigureValue
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views import format as fmt
-from llmops_kernel.views.comparison_matrix import ComparedRun, matrix_of
+from llmops_kernel.views.comparison_matrix import ComparedRun, matrix_of, unlike_figures
 from llmops_kernel.views.comparison_tables import phase_names, phase_seconds
 from llmops_kernel.views.figures import compared_figures, group_of
 from llmops_kernel.views.samples import compared_samples
@@ -207,7 +207,13 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
             runs=[row.model_copy(update={"differs": compared.names[row.run_id]}) for row in rows],
             base=position,
             matrix=_matrix(followers.store, ordered, compared, base=position),
-            figures=figures([item.view for item in ordered], base=position),
+            figures=figures(
+                [item.view for item in ordered],
+                base=position,
+                unlike=unlike_figures(
+                    [followers.store.record(item.run.id).config for item in ordered]
+                ),
+            ),
             differences=[_difference(diff) for diff in compared.diffs],
             samples=compared_samples([item.view for item in ordered]),
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
@@ -226,14 +232,19 @@ def _matrix(
     return ComparisonMatrix.model_validate(asdict(matrix_of(runs, base=base)))
 
 
-def figures(views: Sequence[RunView], *, base: int = 0) -> list[ComparedFigure]:
+def figures(
+    views: Sequence[RunView], *, base: int = 0, unlike: Collection[str] = ()
+) -> list[ComparedFigure]:
     """Return one entry per figure of at least one run, then the time taken and each phase.
 
-    Changes are from the run at `base`.
+    Changes are from the run at `base`; figures in `unlike` have none.
     """
     by_run = [{figure.key: figure for figure in compared_figures(view)} for view in views]
     keys = dict.fromkeys(key for values in by_run for key in values)
-    compared = [_figure([values.get(key) for values in by_run], base=base) for key in keys]
+    compared = [
+        _figure([values.get(key) for values in by_run], base=base, has_changes=key not in unlike)
+        for key in keys
+    ]
     elapsed = [elapsed_s(view) for view in views]
     compared.append(_seconds("duration", "speed", elapsed, base=base))
     phases = [phase_seconds(view) for view in views]
@@ -243,7 +254,9 @@ def figures(views: Sequence[RunView], *, base: int = 0) -> list[ComparedFigure]:
     return [figure for figure in compared if any(text != fmt.DASH for text in figure.texts)]
 
 
-def _figure(values: Sequence[FigureValue | None], *, base: int) -> ComparedFigure:
+def _figure(
+    values: Sequence[FigureValue | None], *, base: int, has_changes: bool
+) -> ComparedFigure:
     """Return a figure of all runs; None for a run whose kind does not have it."""
     example = next(value for value in values if value is not None)
     numbers = [None if value is None else value.value for value in values]
@@ -251,7 +264,10 @@ def _figure(values: Sequence[FigureValue | None], *, base: int) -> ComparedFigur
         label=example.label,
         group=group_of(example),
         texts=[fmt.DASH if value is None else value.text for value in values],
-        changes=[fmt.change(number, numbers[base], example.unit) for number in numbers],
+        changes=[
+            fmt.change(number, numbers[base], example.unit) if has_changes else fmt.DASH
+            for number in numbers
+        ],
     )
 
 

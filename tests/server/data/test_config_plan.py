@@ -58,7 +58,7 @@ async def test_a_template_below_the_root_folder_is_found(api: Fetch, jp_root_dir
 
 async def test_mistakes_are_errors_with_their_remedies(api: Fetch, folder: Path) -> None:
     wrong = reported(await post(api, "configs/plan", **{**BODY, "text": TEXT + "sed: 1\n"}), 422)
-    assert [problem["path"] for problem in wrong["problems"]] == ["sed"]
+    assert "sed" in [problem["path"] for problem in wrong["problems"]]
     unknown = reported(await post(api, "configs/plan", **BODY, cluster="nowhere"), 404)
     assert "nowhere" in unknown["message"]
     for other in (
