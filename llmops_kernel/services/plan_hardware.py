@@ -188,6 +188,10 @@ def _rates(
         f"matrix products and attention reach {EFFICIENCY:.0%} of the dense peak"
         f" ({peak / 1e12:g} TFLOPS {setup.dtype}); not learned from runs"
     )
+    assumptions.append(
+        "Python, launches of kernels and reading of rows take no time: steps of milliseconds are"
+        " slower"
+    )
     return Rates(
         peak_flops=peak,
         memory_per_second=None if accelerator is None else accelerator.bandwidth_bytes_per_second,

@@ -140,10 +140,10 @@ def _cost(values: Values) -> str:
         return f"{fmt.DASH} ({steps})" if values["speed"] is not None else ""
     parts = [
         fmt.seconds(cost["time_s"]),
-        f"{fmt.number(cost['device_hours'])} {'GPU' if values['on_gpu'] else 'worker'}-hours",
+        f"{_amount(cost['device_hours'])} {'GPU' if values['on_gpu'] else 'worker'}-hours",
     ]
     if cost["kilowatt_hours"] is not None:
-        parts.append(f"at most {fmt.number(cost['kilowatt_hours'])} kWh")
+        parts.append(f"at most {_amount(cost['kilowatt_hours'])} kWh")
     if cost["money"] is not None:
         parts.append(f"{fmt.money(cost['money'])} {cost['currency']}")
     return f"{cost['steps']:,} steps: {', '.join(parts)}"
@@ -165,6 +165,11 @@ def _traced(traced: Mapping[str, float] | None) -> str:
     if abs(share) <= _MUCH:
         return words
     return f"{words}\nthe two differ by more than a tenth: trust the larger one"
+
+
+def _amount(value: float) -> str:
+    """Return `247.1`, or `under 0.01`: what is rented is never smaller."""
+    return "under 0.01" if value < 0.01 else fmt.number(value)
 
 
 # --- Several plans beside each other ---
