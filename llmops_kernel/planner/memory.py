@@ -73,10 +73,16 @@ def memory(setup: Setup) -> Memory:
 def _moments(setup: Setup) -> Iterator[Memory]:
     states, layers = _states(setup), _layers(setup)
     whole = gradient_bytes(setup)
-    before = whole if setup.gradient_accumulation_steps > 1 else 0.0
+    # DeepSpeed's ZeRO-3 has a buffer for its share of the gradients from the start.
+    stays = setup.gradient_accumulation_steps > 1 or setup.strategy == "zero3"
+    before = whole if stays else 0.0
     kept, copies = sum(one.kept for one in layers), sum(one.copies for one in layers)
     head = _head(setup)
     forward = kept + copies + head.kept
+    end = states
+    if not setup.on_gpu and setup.strategy in ("zero1", "zero2") and not before:
+        # A host's memory is taken when it is written to: DeepSpeed's bucket as gradients come.
+        states = replace(states, buffers=0.0)
     yield replace(
         states, gradients=before, activations=forward, logits=head.forward, moment="forward"
     )
@@ -97,8 +103,8 @@ def _moments(setup: Setup) -> Iterator[Memory]:
             moment="backward",
         )
         left -= layer.kept if setup.checkpointing else layer.kept + layer.copies
-    yield replace(states, gradients=whole + _embedding_gradient(setup), moment="backward")
-    yield replace(states, gradients=whole, optimizer=states.optimizer + _step(setup), moment="step")
+    yield replace(end, gradients=whole + _embedding_gradient(setup), moment="backward")
+    yield replace(end, gradients=whole, optimizer=end.optimizer + _step(setup), moment="step")
 
 
 # --- States: what lives for the whole training (ZeRO, arXiv 1910.02054) ---

@@ -50,7 +50,12 @@ def config_of(name: str) -> dict[str, Any]:
     return {
         "name": "memory",
         "model": {"id": model, "dtype": "float32", "attention": attention},
-        "data": {"train": "rows.jsonl", "max_length": LENGTH, "shuffle": False},
+        "data": {
+            "train": "rows.jsonl",
+            "max_length": LENGTH,
+            "shuffle": False,
+            "long_texts": "cut",
+        },
         "method": method,
         "parallelism": {"strategy": "ddp", "use_gpu": False, **parallelism},
         "training": {
@@ -70,14 +75,15 @@ def prepare(folder: Path) -> None:
     from llmops_kernel.models.catalogue import prepare as prepare_catalogue
 
     text = " ".join(f"dish number {number} of the menu," for number in range(200))
-    (folder / "rows.jsonl").write_text(json.dumps({"text": text}) + "\n")
     (folder / "rows.jsonl").write_text((json.dumps({"text": text}) + "\n") * 64)
     values = dict(QWEN)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(values.pop("model_type"), **values), dtype=torch.float32
     )
-    model.save_pretrained(folder / "qwen")
+    # Files of bfloat16 are converted; those of float32 would be mapped, and frozen weights that
+    # nobody writes to are no private memory.
+    model.bfloat16().save_pretrained(folder / "qwen")
     AutoTokenizer.from_pretrained(str(prepare_catalogue(SMOL))).save_pretrained(folder / "qwen")
 
 
@@ -112,7 +118,7 @@ def work(name: str, folder: Path) -> None:
         world_size=size,
         local_rank=rank,
         local_world_size=size,
-        folder=folder / "run",
+        folder=folder / f"run of {name}",
         workspace=folder,
     )
     before, most, done = private_bytes(), [0], threading.Event()
@@ -146,22 +152,22 @@ def measured(name: str, folder: Path) -> float:
     if workers > 1:
         port = str(free_port())
         shared |= {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, "--worker", name, str(folder)],
-            env={**shared, **({"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(workers)
-    ]
+    # Files, as a full pipe would block a worker that the other one waits for.
+    logs = [folder / f"{name}-{rank}.log" for rank in range(workers)]
+    processes = []
+    for rank, log in enumerate(logs):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if workers > 1 else {}
+        with log.open("w") as file:
+            command = [sys.executable, "-m", __spec__.name, "--worker", name, str(folder)]
+            processes.append(
+                subprocess.Popen(command, env=shared | place, stdout=file, stderr=file, text=True)
+            )
     values = []
-    for process in processes:
-        output, errors = process.communicate(timeout=600)
-        if process.returncode:
-            raise SystemExit(f"{name}: {errors[-2000:]}")
-        values.append(json.loads(output.strip().splitlines()[-1])["bytes"])
+    for process, log in zip(processes, logs, strict=True):
+        if process.wait(timeout=600):
+            raise SystemExit(f"{name}: {log.read_text()[-2000:]}")
+        (line,) = [line for line in log.read_text().splitlines() if line.startswith('{"bytes"')]
+        values.append(json.loads(line)["bytes"])
     return sum(values) / len(values)
 
 
