@@ -22,13 +22,13 @@ from tests.metrics.test_flops import CONFIGS
 torch = pytest.importorskip("torch")
 
 LLAMA: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 6,
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2,
     "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8000,
     "tie_word_embeddings": False,
 }  # fmt: skip
 TIED = {**LLAMA, "tie_word_embeddings": True}
 QWEN: dict[str, Any] = {
-    "model_type": "qwen2", "hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 8,
+    "model_type": "qwen2", "hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 2,
     "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 12000,
     "tie_word_embeddings": True,
 }  # fmt: skip
