@@ -71,9 +71,14 @@ class ModelShape:
         return sum(linear.active_params for linear in linears) + self.lm_head.active_params
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self | None:
-        """Read a `config.json`; None where the architecture is not known or a size is missing."""
-        family = _FAMILIES.get(str(config.get("model_type")))
+    def from_config(cls, config: Mapping[str, Any], *, is_exact: bool = True) -> Self | None:
+        """Read a `config.json`; None where the architecture is not known or a size is missing.
+
+        `is_exact`: only families whose FLOPs, of adapters too, were compared with PyTorch's
+        counter; others are for plans.
+        """
+        name = str(config.get("model_type"))
+        family = _FAMILIES.get(name) or (None if is_exact else _PLANNED.get(name))
         try:
             return None if family is None else cls(**family(config))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -340,5 +345,5 @@ _FAMILIES: Final[dict[str, _Family]] = {
     "olmoe": _decoder(mlp=_olmoe),
     "qwen2_moe": _decoder(mlp=_qwen2_moe, kv_heads=16, window=_qwen_window),
     "qwen3_moe": _decoder(mlp=_qwen3_moe, kv_heads=4, window=_qwen_window),
-    "deepseek_v3": _deepseek,
 }
+_PLANNED: Final[dict[str, _Family]] = {"deepseek_v3": _deepseek}

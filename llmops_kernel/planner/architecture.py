@@ -83,7 +83,7 @@ class Architecture:
         """Read a `config.json`; None where the architecture is not known or a size is missing."""
         config = config.get("text_config") or config
         traits = _TRAITS.get(str(config.get("model_type")))
-        shape = ModelShape.from_config(config)
+        shape = ModelShape.from_config(config, is_exact=False)
         if traits is None or shape is None:
             return None
         hidden = shape.lm_head.in_features
