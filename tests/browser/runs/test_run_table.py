@@ -14,6 +14,7 @@ from tests.browser.lab import ARTIFACTS, Lab
 from tests.browser.lab_page import NARROW, THEMES, LabPage, opened
 from tests.browser.native.accessible import assert_accessible
 from tests.browser.runs.sweeps import add_sweeps
+from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -163,8 +164,10 @@ def test_the_list_of_runs_is_one_place_for_tab(tab: LabPage, store: RunStore) ->
     # Behind that one row Tab leaves its group; the arrows go through the rows.
     assert passed[-1][1] == ""
     rows.first.locator(".llmops-runs-open").focus()
+    until(lambda: page.evaluate(_FOCUS)[1] == first)
     page.keyboard.press("ArrowDown")
-    assert page.evaluate(_FOCUS)[1] == second
+    # The row takes the focus when it was drawn.
+    until(lambda: page.evaluate(_FOCUS)[1] == second)
     page.keyboard.press("Space")
     page.locator(f".llmops-runs-row[data-run-id='{second}'] input:checked").wait_for()
     page.keyboard.press("Space")
