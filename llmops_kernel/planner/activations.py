@@ -9,7 +9,7 @@ arXiv 2205.05198.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -279,17 +279,8 @@ def _input_of(linear: Linear, architecture: Architecture) -> str:
         return "experts" if end == "gate_up_proj" else f"experts {end}"
     if linear.name == "mlp.gate" and architecture.latents:
         return "router"
-    if end in ("o_proj",) or linear.name == "attn.c_proj":
+    if end == "o_proj" or linear.name == "attn.c_proj":
         return "attention"
     if end in ("q_b_proj", "kv_b_proj", "down_proj") or linear.name == "mlp.c_proj":
         return linear.name
     return "hidden of the MLP" if linear.name.startswith("mlp.") else "hidden"
-
-
-def total(parts: Iterable[LayerMemory]) -> LayerMemory:
-    """Return the sum of several layers; of what the backward pass holds, the most."""
-    kept, copies, backward = 0.0, 0.0, 0.0
-    for part in parts:
-        kept, copies = kept + part.kept, copies + part.copies
-        backward = max(backward, part.backward)
-    return LayerMemory(kept, copies, backward)

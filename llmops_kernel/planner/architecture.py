@@ -22,8 +22,6 @@ class Traits:
     """RMSNorm; one that multiplies by its weight in float32; LayerNorm."""
     biases: tuple[str, ...] = ()
     """Linear layers that always have a bias, by the ends of their names."""
-    bias_keys: tuple[str, ...] = ("attention_bias", "mlp_bias")
-    """Keys of `config.json` that give biases to the attention's and to the MLP's layers."""
     is_tied: bool = False
     """The head is the embedding where `config.json` does not say."""
     softcap: bool = False
@@ -168,7 +166,7 @@ def _widths(config: Mapping[str, Any], shape: ModelShape, heads: int) -> tuple[i
 
 
 def _biased(config: Mapping[str, Any], traits: Traits, shape: ModelShape) -> frozenset[str]:
-    of_attention, of_mlp = (bool(config.get(key)) for key in traits.bias_keys)
+    of_attention, of_mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
     linears = {linear.name for layer in shape.layers for linear in layer.linears}
     ends = traits.biases
     if shape.model_type == "qwen2_moe" and not config.get("qkv_bias", True):

@@ -71,12 +71,16 @@ def memory(setup: Setup) -> Memory:
 
 
 def _moments(setup: Setup) -> Iterator[Memory]:
-    states, layers = _states(setup), _layers(setup)
+    states = _states(setup)
+    layers = [_of_layer(setup, index) for index in range(len(setup.architecture.layers))]
+    # Checkpointing keeps the input of a layer alone, and computes the rest again.
+    input_ = float(setup.batch.tokens * setup.architecture.hidden * setup.numbers.residual)
+    keeps = [input_ if setup.checkpointing else layer.kept for layer in layers]
     whole = gradient_bytes(setup)
     # DeepSpeed's ZeRO-3 has a buffer for its share of the gradients from the start.
     stays = setup.gradient_accumulation_steps > 1 or setup.strategy == "zero3"
     before = whole if stays else 0.0
-    kept, copies = sum(one.kept for one in layers), sum(one.copies for one in layers)
+    kept, copies = sum(keeps), sum(one.copies for one in layers)
     head = _head(setup)
     forward = kept + copies + head.kept
     end = states
@@ -94,7 +98,7 @@ def _moments(setup: Setup) -> Iterator[Memory]:
     grown, left = head.gradient, forward - head.kept
     for number in reversed(range(len(layers))):
         layer = layers[number]
-        again = _of_layer(setup, number).kept + layer.copies if setup.checkpointing else 0.0
+        again = layer.kept + layer.copies if setup.checkpointing else 0.0
         grown += _layer_gradients(setup, number)
         yield replace(
             states,
@@ -102,7 +106,7 @@ def _moments(setup: Setup) -> Iterator[Memory]:
             activations=left + again + layer.backward,
             moment="backward",
         )
-        left -= layer.kept if setup.checkpointing else layer.kept + layer.copies
+        left -= keeps[number] + (0.0 if setup.checkpointing else layer.copies)
     yield replace(end, gradients=whole + _embedding_gradient(setup), moment="backward")
     yield replace(end, gradients=whole, optimizer=end.optimizer + _step(setup), moment="step")
 
@@ -217,15 +221,6 @@ def host_bytes(setup: Setup) -> float:
 
 
 # --- What a step makes and frees ---
-
-
-def _layers(setup: Setup) -> list[LayerMemory]:
-    """Return what each layer keeps until its backward pass."""
-    layers = [_of_layer(setup, index) for index in range(len(setup.architecture.layers))]
-    if not setup.checkpointing:
-        return layers
-    kept = float(setup.batch.tokens * setup.architecture.hidden * setup.numbers.residual)
-    return [replace(layer, kept=kept) for layer in layers]
 
 
 def _of_layer(setup: Setup, index: int) -> LayerMemory:

@@ -11,7 +11,7 @@ from llmops_kernel.planner.setup import Setup
 
 EFFICIENCY: Final = 0.5
 """Share of the peak that matrix products and attention reach together: an assumption. Published
-runs on A100 reach 0.53 - 0.68, on H100 0.36 - 0.47 (`published-numbers.md`)."""
+runs on A100 reach 0.53 - 0.68, on H100 0.36 - 0.47 (READMEs of fms-fsdp and llm-foundry)."""
 _MOVED_BY_ADAM: Final = 28
 """Bytes of a weight that AdamW reads and writes: weight, gradient and both states in float32."""
 _PCIE: Final = 25e9
@@ -32,8 +32,6 @@ class Rates:
     between_nodes: float = 12.5e9
     """Bytes a second that a whole node sends to other nodes."""
     efficiency: float = EFFICIENCY
-    overhead_s: float = 0.0
-    """Seconds of a micro batch that do not depend on its size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,6 @@ class Speed:
     communication_s: float
     """That does not fit behind the backward pass."""
     optimizer_s: float
-    overhead_s: float
     tokens: float
     """Of one step, of all workers, without padding."""
     required_flops: float
@@ -69,15 +66,13 @@ def speed(setup: Setup, rates: Rates) -> Speed:
     compute_s = passes * pass_s
     communication_s = _exposed(setup, rates, pass_s=pass_s)
     optimizer_s = _optimizer(setup, rates)
-    overhead_s = passes * rates.overhead_s
-    step_s = compute_s + communication_s + optimizer_s + overhead_s
+    step_s = compute_s + communication_s + optimizer_s
     workers = setup.num_workers
     return Speed(
         step_s=step_s,
         compute_s=compute_s,
         communication_s=communication_s,
         optimizer_s=optimizer_s,
-        overhead_s=overhead_s,
         tokens=passes * tokens * workers,
         required_flops=required * passes * workers,
         executed_flops=executed * passes * workers,

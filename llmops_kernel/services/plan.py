@@ -35,9 +35,6 @@ from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import cache
 
-_NETWORK: Final = 12.5e9
-_NVLINK: Final = 200e9
-
 
 @dataclass(frozen=True)
 class Planned:

@@ -35,8 +35,6 @@ class Trace:
 
     total: int
     """Of all tensors."""
-    moving: int
-    """Of all but weights, accumulated gradients and states of the optimizer."""
     reserved: int
     """That PyTorch's allocator for GPUs would take from the driver for them."""
 
@@ -47,12 +45,11 @@ class Allocations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.total = self.moving = 0
+        self.total = 0
         self._sizes: dict[int, int] = {}
-        self._states: set[int] = set()
-        self._now = self._of_states = 0
+        self._now = 0
 
-    def add(self, tensor: torch.Tensor, *, is_state: bool = False) -> None:
+    def add(self, tensor: torch.Tensor) -> None:
         """Add a tensor's memory, once; it is taken off when it is freed."""
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -62,18 +59,10 @@ class Allocations(TorchDispatchMode):
             self._now += size
             self.events.append((key, size))
             weakref.finalize(storage, self._freed, key)
-        if is_state and key not in self._states:
-            self._states.add(key)
-            self._of_states += self._sizes[key]
         self.total = max(self.total, self._now)
-        self.moving = max(self.moving, self._now - self._of_states)
 
     def _freed(self, key: int) -> None:
-        size = self._sizes.pop(key)
-        self._now -= size
-        if key in self._states:
-            self._states.remove(key)
-            self._of_states -= size
+        self._now -= self._sizes.pop(key)
         self.events.append((key, 0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -100,10 +89,6 @@ def trace(config: TrainingConfig, model_config: Mapping[str, Any], *, steps: int
     with FakeTensorMode(allow_non_fake_inputs=True):
         _materialise(model, allocations)
         trained = [weight for weight in model.parameters() if weight.requires_grad]
-        for weight in trained:
-            weight.register_post_accumulate_grad_hook(
-                lambda weight: allocations.add(weight.grad, is_state=True)
-            )
         optimizer = torch.optim.AdamW(trained, fused=True)
         shape = (config.training.micro_batch_size, config.data.max_length)
         batch = {
@@ -119,13 +104,9 @@ def trace(config: TrainingConfig, model_config: Mapping[str, Any], *, steps: int
                     loss.backward()
                     del loss
                 optimizer.step()
-                for weight in trained:
-                    for state in optimizer.state[weight].values():
-                        if isinstance(state, torch.Tensor) and state.dim():
-                            allocations.add(state, is_state=True)
                 optimizer.zero_grad()
     reserved = replay(allocations.events).reserved
-    return Trace(allocations.total, allocations.moving, reserved)
+    return Trace(allocations.total, reserved)
 
 
 def _model(config: TrainingConfig, model_config: Mapping[str, Any]) -> Any:
@@ -157,12 +138,12 @@ def _materialise(model: Any, allocations: Allocations) -> None:
                         torch.empty(weight.shape, dtype=weight.dtype),
                         requires_grad=weight.requires_grad,
                     )
-                    allocations.add(replaced[id(weight)], is_state=True)
+                    allocations.add(replaced[id(weight)])
                 module._parameters[name] = replaced[id(weight)]
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
-                allocations.add(module._buffers[name], is_state=True)
+                allocations.add(module._buffers[name])
 
 
 def _autocast(config: TrainingConfig) -> AbstractContextManager[Any]:

@@ -23,6 +23,17 @@ def fresh(cloud: Cloud) -> KubeRayProvider:
     return KubeRayProvider(cloud.home)
 
 
+def _create_unschedulable(cloud: Cloud) -> None:
+    """Create a cluster that no node is large enough for.
+
+    Not by `up`, which would look at it: this process must know nothing, as a new command.
+    """
+    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
+    template = cloud.template(worker_groups=[group], warm={"enabled": False})
+    cloud.create(render(template, namespace=cloud.namespace).raycluster)
+    until(lambda: _is_unschedulable(cloud))
+
+
 def _is_unschedulable(cloud: Cloud) -> bool:
     with cloud.standin.client() as http:
         pods = http.get(f"/api/v1/namespaces/{cloud.namespace}/pods").json()["items"]
@@ -42,11 +53,7 @@ def test_one_look_from_far_away_is_right(cloud: Cloud, round_trip_s: float) -> N
 
 @pytest.mark.usefixtures("farm")
 def test_one_look_from_far_away_knows_why_a_cluster_waits(cloud: Cloud) -> None:
-    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
-    # Not by `up`, which would look at it: this process must know nothing, as a new command.
-    template = cloud.template(worker_groups=[group], warm={"enabled": False})
-    cloud.create(render(template, namespace=cloud.namespace).raycluster)
-    until(lambda: _is_unschedulable(cloud))
+    _create_unschedulable(cloud)
     with cloud.standin.faulty("slow", seconds=0.3):
         info = fresh(cloud).get("one")
     assert any("cpu" in reason.message.lower() for reason in info.waiting), info.message
@@ -57,10 +64,7 @@ def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
     cloud: Cloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Never a wait without a word; and the command, whose user does not look again, is patient."""
-    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
-    template = cloud.template(worker_groups=[group], warm={"enabled": False})
-    cloud.create(render(template, namespace=cloud.namespace).raycluster)
-    until(lambda: _is_unschedulable(cloud))
+    _create_unschedulable(cloud)
     with cloud.standin.faulty("slow", seconds=2.5, path="resourcequotas"):
         info = fresh(cloud).get("one")
         (reason,) = info.waiting
@@ -80,10 +84,7 @@ def test_one_look_at_a_slow_server_says_that_it_does_not_know_why(
 def test_the_nodes_do_not_wait_for_an_answer_that_never_comes(
     cloud: Cloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group = {"name": "w", "cpus": "5000", "memory": "2Gi", "replicas": 1}
-    template = cloud.template(worker_groups=[group], warm={"enabled": False})
-    cloud.create(render(template, namespace=cloud.namespace).raycluster)
-    until(lambda: _is_unschedulable(cloud))
+    _create_unschedulable(cloud)
     with cloud.standin.faulty("slow", seconds=60.0, path="resourcequotas"):
         fresh(cloud)
         assert call("status", "one") == 1
