@@ -18,6 +18,7 @@ from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import data_preview as service
 from llmops_kernel.services import plan as plan_service
 from llmops_kernel.services.backend import current
+from llmops_kernel.services.plan_inputs import Guess
 from llmops_kernel.views import plan as plan_views
 from llmops_kernel.views.preview_facts import facts
 from llmops_kernel.views.preview_text import html_of, row_head, row_html, row_lines, text_of
@@ -327,12 +328,16 @@ def plan(
         changes,
         with_fastest=fastest,
         cluster=cluster,
-        guess=plan_service.Guess(**guess),
+        guess=Guess(**guess),
         workspace=workspace,
     )
     if trace:
         traced = plan_service.traced(
-            config, overrides, guess=plan_service.Guess(**guess), workspace=workspace
+            config,
+            overrides,
+            dtype=plans[0].plan.setup.dtype,
+            guess=Guess(**guess),
+            workspace=workspace,
         )
         plans[0] = replace(plans[0], traced=traced)
     return PlanTable(plans)
@@ -355,7 +360,7 @@ def plan_grid(
         config,
         variations,
         cluster=cluster,
-        guess=plan_service.Guess(**guess),
+        guess=Guess(**guess),
         workspace=workspace,
     )
     return PlanTable(plans)

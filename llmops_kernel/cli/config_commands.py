@@ -16,7 +16,8 @@ from llmops_kernel.cli.console import echo
 from llmops_kernel.cli.runs.submit import Changes
 
 if TYPE_CHECKING:
-    from llmops_kernel.services.plan import Guess, Planned
+    from llmops_kernel.services.plan import Planned
+    from llmops_kernel.services.plan_inputs import Guess
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
@@ -187,7 +188,8 @@ def plan(
     From the config, the model's config.json and the cluster template alone; what is assumed is
     listed. The exit code is 1 if the config does not fit.
     """
-    from llmops_kernel.services.plan import Guess, plans
+    from llmops_kernel.services.plan import plans
+    from llmops_kernel.services.plan_inputs import Guess
 
     gigabytes = None if network is None else network * 1e9
     guess = Guess(
@@ -225,7 +227,9 @@ def _with_trace(
     from llmops_kernel.services.plan import traced
 
     with out(stderr=True).status("Tracing two steps without memory ..."):
-        return replace(first, traced=traced(config, overrides, guess=guess, workspace=workspace))
+        dtype = first.plan.setup.dtype
+        trace = traced(config, overrides, dtype=dtype, guess=guess, workspace=workspace)
+        return replace(first, traced=trace)
 
 
 def _print_plans(config: Path, planned: list[Planned], *, as_json: bool) -> None:

@@ -10,6 +10,8 @@ from typing import Final
 from llmops_kernel.errors import ConfigError
 
 TFLOPS: Final = 1e12
+PEAK_ENV_VAR: Final = "LLMOPS_PEAK_TFLOPS"
+"""The variable with which a user states the dense peak of one device."""
 
 # Where a figure was read. Sparse figures of the sheets are halved.
 _A100 = "NVIDIA A100 datasheet (nvidia-a100-datasheet-us-nvidia-1758950-r4)"

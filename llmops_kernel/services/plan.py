@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import product
+from math import ceil
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from llmops_kernel.config.models.methods import AdapterMethod, QloraMethod
-from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.section import AnyTemplate
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
@@ -21,16 +20,14 @@ from llmops_kernel.config.reading import model_folder
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError, MissingDependencyError, ModelError
-from llmops_kernel.hardware.precision import AUTO
 from llmops_kernel.kinds.reading import ConfigLike, combined, from_text, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
-from llmops_kernel.planner.setup import Lora, Setup
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.plan_hardware import Machine, hardware_of, machine_of
+from llmops_kernel.services.plan_inputs import Guess, Machine, hardware_of, machine_of, setup_of
 from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import cache
@@ -64,21 +61,6 @@ class Traced:
     def difference(self) -> float:
         """Return by what share the plan is above (positive) or below the trace."""
         return self.planned / self.traced - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guess:
-    """What neither a config nor a template says; None takes a stated assumption."""
-
-    device: str | None = None
-    """Name of an accelerator, such as `H100 SXM`; `cpu`."""
-    mean_length: float | None = None
-    label_share: float | None = None
-    rows: int | None = None
-    network: float | None = None
-    """Bytes a second that a node sends to others."""
-    model_config: Path | str | None = None
-    """The model's `config.json`."""
 
 
 def plan_config(
@@ -236,7 +218,13 @@ def _plan(config: TrainingConfig, template: AnyTemplate, guess: Guess, root: Pat
     architecture = architecture_of(config, root, guess.model_config)
     machine = machine_of(template, config, guess.device or "", assumptions)
     setup = setup_of(config, architecture, machine, guess, assumptions)
-    hardware = hardware_of(machine, setup, guess.network, assumptions)
+    hardware = hardware_of(
+        machine,
+        setup,
+        guess.network,
+        assumptions,
+        tf32=config.performance.tf32 and setup.dtype == "float32",
+    )
     return plan(setup, hardware, steps=_steps(config, guess), assumptions=assumptions)
 
 
@@ -244,7 +232,8 @@ def _steps(config: TrainingConfig, guess: Guess) -> int | None:
     training = config.training
     if training.max_steps is not None or guess.rows is None:
         return training.max_steps
-    return max(1, round(guess.rows * training.num_epochs / training.global_batch_size))
+    # As Transformers does: what is left of the rows is a step too, and so of an epoch.
+    return ceil(training.num_epochs * ceil(guess.rows / training.global_batch_size))
 
 
 # --- The second estimate ---
@@ -258,31 +247,33 @@ def traced(
     config: ConfigLike,
     overrides: Overrides = (),
     *,
+    dtype: str = "float32",
     guess: Guess | None = None,
     workspace: Path | str | None = None,
     timeout_s: float = TRACE_S,
 ) -> Traced:
     """Run two steps on tensors without memory, in another process, and compare its plan with them.
 
-    What is traced is one worker with `ddp`, plain texts, and a label at each token. Raises
-    ConfigError, ModelError, MissingDependencyError.
+    What is traced is one worker with `ddp` in `dtype`, plain texts, and a label at each token.
+    Raises ConfigError, ModelError, MissingDependencyError.
     """
     guess = guess or Guess()
     loaded, root = _loaded(config, overrides, workspace)
     alone = {"strategy": "ddp", "num_workers": 1}
     alone["gradient_checkpointing"] = loaded.parallelism.gradient_checkpointing
-    dtype = "float32" if loaded.model.dtype == AUTO else loaded.model.dtype
     passes = min(2, loaded.gradient_accumulation_steps)
     values = loaded.model_dump(mode="json")
     values["parallelism"] = alone
     values["model"]["dtype"] = dtype
+    if loaded.model.attention.startswith("flash"):
+        values["model"]["attention"] = "auto"  # Its kernels need a GPU.
     values["training"]["global_batch_size"] = passes * loaded.training.micro_batch_size
     single = TrainingConfig.model_validate(values)
     model = _values_of_model(loaded, root, guess.model_config)
     job = json.dumps({"config": values, "model_config": model})
     setup = setup_of(single, _architecture(model), Machine(), guess, [])
     setup = replace(setup, logits="all", optimizer="adamw", on_gpu=False, is_padded=True)
-    planned = memory(replace(setup, attention=_attention(single, setup.architecture, traced=True)))
+    planned = memory(setup)
     answer = _run_tracer(job, timeout_s)
     return Traced(planned.total, answer["total"], answer["reserved"])
 
@@ -378,119 +369,3 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ModelError(f"{file} is no JSON object.", remedy="give the model's config.json")
     return values
-
-
-# --- The training ---
-
-_PAIRED: Final = ("dpo", "orpo", "simpo", "reward")
-
-
-def setup_of(
-    config: TrainingConfig,
-    architecture: Architecture,
-    machine: Machine,
-    guess: Guess,
-    assumptions: list[str],
-) -> Setup:
-    """Return a config as the planner needs it; what it does not say is added to `assumptions`."""
-    parallelism, performance, data = config.parallelism, config.performance, config.data
-    objective, training = config.objective, config.training
-    assumptions += _assumed(config, architecture, guess, on_gpu=machine.on_gpu)
-    share = guess.label_share
-    joined = data.packing or performance.padding_free
-    return Setup(
-        architecture=architecture,
-        lora=_lora(config),
-        dtype=_dtype(config, machine),
-        strategy=cast("Any", parallelism.strategy),
-        num_workers=parallelism.num_workers,
-        workers_per_node=machine.workers_per_node(parallelism.num_workers),
-        offload_optimizer=bool(parallelism.offload_optimizer),
-        offload_params=parallelism.offload_params,
-        checkpointing=parallelism.gradient_checkpointing,
-        attention=_attention(config, architecture),
-        optimizer=config.optimizer.type,
-        micro_batch_size=training.micro_batch_size,
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
-        length=data.max_length,
-        mean_length=guess.mean_length,
-        is_padded=training.micro_batch_size > 1 or joined,
-        sequences=2 if objective.type in (*_PAIRED, "embed") else 1,
-        has_head=objective.output == "text",
-        logits="fused" if performance.fused_loss else "labels" if _by_label(config) else "all",
-        label_share=1.0 if share is None else share,
-        references=1 if objective.has_reference and not objective.has_other_reference else 0,
-        on_gpu=machine.on_gpu,
-        **_of_deepspeed(config),
-    )
-
-
-def _by_label(config: TrainingConfig) -> bool:
-    performance = config.performance
-    has_logits = config.objective.output == "text"
-    return performance.automatic and has_logits and not performance.compile
-
-
-def _assumed(
-    config: TrainingConfig, architecture: Architecture, guess: Guess, *, on_gpu: bool
-) -> Iterator[str]:
-    """Yield what a plan of this config takes for granted."""
-    data, training = config.data, config.training
-    if _by_label(config) and guess.label_share is None:
-        yield "every token has a label (give --label-share)"
-    if guess.mean_length is None:
-        yield f"every sequence has data.max_length = {data.max_length} tokens (give --mean-length)"
-    if training.freeze or training.train_only:
-        yield "training.freeze and train_only are not considered: all is trained"
-    if on_gpu and _attention(config, architecture) == "eager":
-        yield "eager attention is as fast as others, which it is not on GPUs"
-    if config.objective.type == "embed":
-        yield "a row has a query and one positive"
-
-
-def _lora(config: TrainingConfig) -> Lora | None:
-    method = config.method
-    if not isinstance(method, AdapterMethod):
-        return None
-    of_qlora = method if isinstance(method, QloraMethod) else None
-    return Lora(
-        r=method.r,
-        target_modules=method.target_modules,
-        dropout=method.lora_dropout,
-        dora=method.use_dora,
-        bits=None if of_qlora is None else 4,
-        double_quant=of_qlora is None or of_qlora.bnb_4bit_use_double_quant,
-    )
-
-
-def _dtype(config: TrainingConfig, machine: Machine) -> Any:
-    if config.model.dtype != AUTO:
-        return config.model.dtype
-    accelerator = machine.accelerator
-    has_bf16 = accelerator is None or "bfloat16" in accelerator.peak_flops
-    return "bfloat16" if machine.on_gpu and has_bf16 else "float32"
-
-
-def _attention(config: TrainingConfig, architecture: Architecture, *, traced: bool = False) -> Any:
-    name = config.model.attention
-    if name.startswith("flash"):
-        if not traced:
-            return "flash"
-        name = "auto"
-    if name == "auto":
-        return "eager" if architecture.traits.softcap else "sdpa"
-    return name
-
-
-def _of_deepspeed(config: TrainingConfig) -> dict[str, int]:
-    parallelism = config.parallelism
-    if not isinstance(parallelism, ZeroStrategy):
-        return {}
-    zero = parallelism.deepspeed.get("zero_optimization")
-    given = zero if isinstance(zero, Mapping) else {}
-    names = {"bucket": "reduce_bucket_size", "max_live": "stage3_max_live_parameters"}
-    return {
-        key: int(given[name])
-        for key, name in names.items()
-        if isinstance(given.get(name), int | float)
-    }

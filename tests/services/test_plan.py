@@ -14,8 +14,8 @@ from llmops_kernel.config.reading.templates import shipped
 from llmops_kernel.errors import ConfigError, ModelError
 from llmops_kernel.hardware.accelerators import find
 from llmops_kernel.planner.memory import PARTS
-from llmops_kernel.services.plan import Guess, fastest, plan_config, plan_grid, plans, traced
-from llmops_kernel.services.plan_hardware import usable_bytes
+from llmops_kernel.services.plan import fastest, plan_config, plan_grid, plans, traced
+from llmops_kernel.services.plan_inputs import Guess, usable_bytes
 from tests.metrics.test_flops import CONFIGS
 from tests.planner.test_architecture import DEEPSEEK
 

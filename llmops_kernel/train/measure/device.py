@@ -18,7 +18,7 @@ from llmops_kernel.hardware import accelerators
 from llmops_kernel.hardware.priority import cores_each
 from llmops_kernel.store.paths import cache
 
-PEAK_ENV_VAR = "LLMOPS_PEAK_TFLOPS"
+PEAK_ENV_VAR = accelerators.PEAK_ENV_VAR
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _model(config: TrainingConfig, model_config: Mapping[str, Any]) -> Any:
     values = dict(model_config)
     settings = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
     attention = config.model.attention
-    chosen = None if attention == "auto" or attention.startswith("flash") else attention
+    chosen = None if attention == "auto" else attention
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(
             settings, dtype=storage_dtype(config), attn_implementation=chosen
