@@ -50,7 +50,7 @@ export const FROM_BROWSER = { from: 'browser' };
 export const FILE = '.jp-DirListing-item[data-isdir="false"]';
 // A folder's line, or the empty space below all lines.
 const FOLDER = '.jp-DirListing-content';
-export const PATH_ARGS = argsOf({
+const PATH_ARGS = argsOf({
   path: 'The file, in the file browser',
   from: 'browser: the file selected there'
 });
@@ -64,10 +64,14 @@ export function addConfigCommands(services: IServices): void {
 }
 
 /** A command that is about one file: the edited one, a selected one, or a named one. */
-interface IFileCommand {
+export interface IFileCommand {
   id: string;
   /** Of the kinds only configs of runs, or only others; null: any. */
   isRun: boolean | null;
+  /** Only this kind, by its name. */
+  kind?: string;
+  /** In the context menu. */
+  rank: number;
   label: string;
   /** In the context menu, where the file is plain to see. */
   short: string;
@@ -83,20 +87,25 @@ function addFileCommands(services: IServices): void {
     startCommand(services),
     checkCommand(services)
   ];
-  commands.forEach((command, index) => {
-    addFileCommand(services, command);
-    services.app.contextMenu.addItem({
-      command: command.id,
-      selector: FILE,
-      rank: 3 + index / 10,
-      args: FROM_BROWSER
-    });
-  });
+  commands.forEach(command => addFileCommand(services, command));
 }
 
-function addFileCommand(services: IServices, command: IFileCommand): void {
-  const { isRun, label, short, caption, icon, run } = command;
-  const pathOf = (args: Args) => target(services, args, isRun);
+export function addFileCommand(
+  services: ITargets,
+  command: IFileCommand
+): void {
+  const { isRun, kind, label, short, caption, icon, rank, run } = command;
+  const pathOf = (args: Args) => {
+    const path = target(services, args, isRun);
+    const name = services.submissions.kinds.of(path ?? '')?.name;
+    return kind === undefined || name === kind ? path : null;
+  };
+  services.app.contextMenu.addItem({
+    command: command.id,
+    selector: FILE,
+    rank,
+    args: FROM_BROWSER
+  });
   services.app.commands.addCommand(command.id, {
     label: args => (args.from ? short : label),
     caption,
@@ -118,6 +127,7 @@ function submitCommand(services: IServices): IFileCommand {
   const { submit } = services;
   return {
     id: CommandIDs.submitConfig,
+    rank: 3,
     isRun: true,
     label: trans.__('Submit This Config'),
     short: trans.__('Submit to Cluster…'),
@@ -132,6 +142,7 @@ function startCommand(services: IServices): IFileCommand {
   const { submissions } = services;
   return {
     id: CommandIDs.startTemplate,
+    rank: 3.1,
     isRun: false,
     label: trans.__('Start a Cluster from This Template'),
     short: trans.__('Start This Cluster'),
@@ -144,6 +155,7 @@ function startCommand(services: IServices): IFileCommand {
 function checkCommand(services: IServices): IFileCommand {
   return {
     id: CommandIDs.checkConfig,
+    rank: 3.2,
     isRun: null,
     label: trans.__('Check This Config'),
     short: trans.__('Check Config'),
@@ -160,7 +172,7 @@ function currentEditor(services: ITargets): AssistedEditor | null {
 }
 
 /** The local path of what a command is about; null when it is no such config. */
-export function target(
+function target(
   services: ITargets,
   args: Args,
   isRun: boolean | null

@@ -8,14 +8,7 @@ import { dataIcon, planIcon } from '../icons';
 import { ILLMOps } from '../tokens';
 import { trans } from '../trans';
 import { MainView, openOnce } from '../ui/widgets';
-import {
-  FILE,
-  FROM_BROWSER,
-  ITargets,
-  PATH_ARGS,
-  target,
-  textOf
-} from './configCommands';
+import { addFileCommand, ITargets, textOf } from './configCommands';
 import { DataModel } from './data/model';
 import { DataWidget, dataWidgetId } from './data/view';
 import { PlanModel } from './plan/model';
@@ -90,35 +83,13 @@ function addViewCommand<View extends MainView<IModel>>(
   const { app, submissions, restorer } = services;
   const { id, namespace, label, short, caption, icon, rank, type } = view;
   const tracker = new WidgetTracker<View>({ namespace });
-  const pathOf = (args: Parameters<typeof target>[1]) => {
-    const path = target(services, args, true);
-    return submissions.kinds.of(path ?? '')?.name === 'train' ? path : null;
-  };
-  const open = (path: string) => {
+  const run = (path: string) => {
     const create = () => view.create(path);
     const widgetId = view.widgetId(path);
     void openOnce(app, tracker, widgetId, create, { type }).model.load();
   };
-  app.commands.addCommand(id, {
-    label: args => (args.from ? short : label),
-    caption,
-    icon,
-    describedBy: PATH_ARGS,
-    isEnabled: args => pathOf(args) !== null,
-    isVisible: args => !args.from || pathOf(args) !== null,
-    execute: args => {
-      const path = pathOf(args);
-      if (path !== null) {
-        open(path);
-      }
-    }
-  });
-  app.contextMenu.addItem({
-    command: id,
-    selector: FILE,
-    rank,
-    args: FROM_BROWSER
-  });
+  const about = { id, label, short, caption, icon, rank };
+  addFileCommand(services, { ...about, isRun: true, kind: 'train', run });
   void submissions.kinds.ready.then(() =>
     restorer?.restore(tracker, {
       command: id,
