@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import product
 from math import ceil
@@ -39,7 +40,6 @@ class Planned:
 
     name: str
     plan: Plan
-    changes: tuple[str, ...] = ()
     traced: Traced | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,6 +63,30 @@ class Traced:
         return self.planned / self.traced - 1
 
 
+@dataclass(frozen=True)
+class Planning:
+    """Plans several variants of configs; the template and each config.json are read once."""
+
+    cluster: str | Path = "local"
+    guess: Guess = field(default_factory=Guess)
+    workspace: Path | str | None = None
+    _architectures: dict[tuple[str, str | None, Path], Architecture] = field(default_factory=dict)
+
+    @cached_property
+    def template(self) -> AnyTemplate:
+        return load_cluster_template(self.cluster)
+
+    def plan(self, config: ConfigLike, overrides: Overrides = (), *, name: str = "") -> Planned:
+        """Return the plan of a config. Raises ConfigError with all its mistakes, ModelError."""
+        loaded, root = _loaded(config, overrides, self.workspace)
+        key = (loaded.model.id, loaded.model.revision, root)
+        if key not in self._architectures:
+            self._architectures[key] = architecture_of(loaded, root, self.guess.model_config)
+        usual = str(config) if isinstance(config, str | Path) else loaded.name
+        planned = _plan(loaded, self._architectures[key], self.template, self.guess)
+        return Planned(name or usual, planned)
+
+
 def plan_config(
     config: ConfigLike,
     overrides: Overrides = (),
@@ -75,12 +99,7 @@ def plan_config(
 
     Raises ConfigError with all mistakes of the config or the template, ModelError.
     """
-    loaded, root = _loaded(config, overrides, workspace)
-    return Planned(
-        str(config) if isinstance(config, str | Path) else loaded.name,
-        _plan(loaded, load_cluster_template(cluster), guess or Guess(), root),
-        changes=tuple(overrides) if not isinstance(overrides, Mapping) else (),
-    )
+    return Planning(cluster, guess or Guess(), workspace).plan(config, overrides)
 
 
 def _loaded(
@@ -109,7 +128,7 @@ def plan_text(text: str, kind: str, *, name: str, cluster: str | Path, workspace
     if not is_registered(kind):
         raise _no_training(name)
     config = from_text(kind_named(kind), text, name=name, workspace=workspace)
-    return replace(plan_config(config, cluster=cluster, workspace=workspace), name=name)
+    return Planning(cluster, workspace=workspace).plan(config, name=name)
 
 
 def plan_grid(
@@ -124,13 +143,13 @@ def plan_grid(
 
     A combination that the config's rules refuse is left out, unless all are. Raises ConfigError.
     """
+    planning = Planning(cluster, guess or Guess(), workspace)
     plans: list[Planned] = []
     refused: ConfigError | None = None
     for values in product(*variations.values()):
         changes = [f"{key}={value}" for key, value in zip(variations, values, strict=True)]
         try:
-            one = plan_config(config, changes, cluster=cluster, guess=guess, workspace=workspace)
-            plans.append(replace(one, name=_short(changes)))
+            plans.append(planning.plan(config, changes, name=_short(changes)))
         except ConfigError as error:
             refused = error
     if refused is not None and not plans:
@@ -152,12 +171,10 @@ def plans(
 
     `with_fastest` adds the fastest of common settings that fit. Raises ConfigError, ModelError.
     """
+    planning = Planning(cluster, guess or Guess(), workspace)
 
     def planned(changes: Sequence[str], name: str) -> Planned:
-        one = plan_config(
-            config, [*overrides, *changes], cluster=cluster, guess=guess, workspace=workspace
-        )
-        return replace(one, name=name, changes=tuple(changes))
+        return planning.plan(config, [*overrides, *changes], name=name)
 
     all_plans = [planned((), "as it is")]
     all_plans += [planned(changes, _short(changes)) for changes in what_if]
@@ -198,8 +215,10 @@ def _candidates(
 
 def _short(changes: Sequence[str]) -> str:
     """Return `strategy=zero3, micro_batch_size=4`; switches that are off are left out."""
-    ends = [change.rpartition(".")[2] for change in changes]
-    return ", ".join(end for end in ends if not end.endswith("=false"))
+    pairs = [change.partition("=") for change in changes]
+    return ", ".join(
+        f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs if value != "false"
+    )
 
 
 _STRATEGIES: Final = ("ddp", "zero1", "zero2", "zero3", "fsdp")
@@ -213,9 +232,10 @@ def fastest(plans: Iterable[Planned]) -> Planned | None:
     return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def _plan(config: TrainingConfig, template: AnyTemplate, guess: Guess, root: Path) -> Plan:
+def _plan(
+    config: TrainingConfig, architecture: Architecture, template: AnyTemplate, guess: Guess
+) -> Plan:
     assumptions: list[str] = []
-    architecture = architecture_of(config, root, guess.model_config)
     machine = machine_of(template, config, guess.device or "", assumptions)
     setup = setup_of(config, architecture, machine, guess, assumptions)
     hardware = hardware_of(

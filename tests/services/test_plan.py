@@ -114,6 +114,9 @@ def test_a_grid_leaves_out_what_the_rules_refuse(folder: Path) -> None:
     }
     found = plan_grid(values(folder), variations, cluster="gcp-h100", workspace=folder)
     assert len(found) == 4  # Only ZeRO-3 can have its weights elsewhere.
+    assert found[3].name == "strategy=zero3, offload_params=True"
+    rates = plan_grid(values(folder), {"optimizer.learning_rate": [0.001]}, workspace=folder)
+    assert rates[0].name == "learning_rate=0.001"
     with pytest.raises(ConfigError):
         plan_grid(values(folder), {"parallelism.strategy": ["zero9"]}, workspace=folder)
 
@@ -194,7 +197,7 @@ def test_models_that_are_not_known(folder: Path, monkeypatch: pytest.MonkeyPatch
         plan_config(folder / "x.score.yaml", workspace=folder)
 
 
-def test_the_planner_alone_is_fast(folder: Path) -> None:
+def test_the_planner_alone_imports_nothing_heavy(folder: Path) -> None:
     """DeepSeek-V3, 61 layers of 256 experts: in a process that imports it for this."""
     config = {
         **DEEPSEEK, "hidden_size": 7168, "intermediate_size": 18432, "vocab_size": 129280,
