@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,19 +326,11 @@ def plan(
         overrides,
         changes,
         with_fastest=fastest,
+        with_trace=trace,
         cluster=cluster,
         guess=Guess(**guess),
         workspace=workspace,
     )
-    if trace:
-        traced = plan_service.traced(
-            config,
-            overrides,
-            dtype=plans[0].plan.setup.dtype,
-            guess=Guess(**guess),
-            workspace=workspace,
-        )
-        plans[0] = replace(plans[0], traced=traced)
     return PlanTable(plans)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +15,6 @@ from llmops_kernel.cli.runs.submit import Changes
 
 if TYPE_CHECKING:
     from llmops_kernel.services.plan import Planned
-    from llmops_kernel.services.plan_inputs import Guess
 
 
 @command(CONFIGS, example="llmops init my.train.yaml --model tiny-llama --method full")
@@ -188,48 +185,32 @@ def plan(
     From the config, the model's config.json and the cluster template alone; what is assumed is
     listed. The exit code is 1 if the config does not fit.
     """
+    from llmops_kernel.cli.console import out
     from llmops_kernel.services.plan import plans
     from llmops_kernel.services.plan_inputs import Guess
 
-    gigabytes = None if network is None else network * 1e9
     guess = Guess(
         device=device,
         mean_length=mean_length,
         label_share=label_share,
         rows=rows,
-        network=gigabytes,
+        network=network and network * 1e9,
         model_config=model_config,
     )
     groups = [change.split(",") for change in what_if or ()]
-    planned = plans(
-        config,
-        overrides or (),
-        groups,
-        with_fastest=fastest,
-        cluster=cluster,
-        guess=guess,
-        workspace=workspace,
-    )
-    if trace:
-        planned[0] = _with_trace(planned[0], config, overrides or (), guess, workspace)
+    with out(stderr=True).status("Planning ..."):
+        planned = plans(
+            config,
+            overrides or (),
+            groups,
+            with_fastest=fastest,
+            with_trace=trace,
+            cluster=cluster,
+            guess=guess,
+            workspace=workspace,
+        )
     _print_plans(config, planned, as_json=as_json)
     raise typer.Exit(1 if planned[0].plan.fits is False else 0)
-
-
-def _with_trace(
-    first: Planned,
-    config: Path,
-    overrides: Sequence[str],
-    guess: Guess,
-    workspace: Path | None,
-) -> Planned:
-    from llmops_kernel.cli.console import out
-    from llmops_kernel.services.plan import traced
-
-    with out(stderr=True).status("Tracing two steps without memory ..."):
-        dtype = first.plan.setup.dtype
-        trace = traced(config, overrides, dtype=dtype, guess=guess, workspace=workspace)
-        return replace(first, traced=trace)
 
 
 def _print_plans(config: Path, planned: list[Planned], *, as_json: bool) -> None:

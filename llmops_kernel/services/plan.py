@@ -163,20 +163,27 @@ def plans(
     what_if: Sequence[Sequence[str]] = (),
     *,
     with_fastest: bool = False,
+    with_trace: bool = False,
     cluster: str | Path = "local",
     guess: Guess | None = None,
     workspace: Path | str | None = None,
 ) -> list[Planned]:
     """Return the plan of a config, then that with each of several groups of changes.
 
-    `with_fastest` adds the fastest of common settings that fit. Raises ConfigError, ModelError.
+    `with_fastest` adds the fastest of common settings that fit; `with_trace` gives the first a
+    traced step beside it. Raises ConfigError, ModelError, MissingDependencyError.
     """
     planning = Planning(cluster, guess or Guess(), workspace)
 
     def planned(changes: Sequence[str], name: str) -> Planned:
         return planning.plan(config, [*overrides, *changes], name=name)
 
-    all_plans = [planned((), "as it is")]
+    first = planned((), "as it is")
+    if with_trace:
+        dtype = first.plan.setup.dtype
+        trace = traced(config, overrides, dtype=dtype, guess=guess, workspace=workspace)
+        first = replace(first, traced=trace)
+    all_plans = [first]
     all_plans += [planned(changes, _short(changes)) for changes in what_if]
     if with_fastest:
         best = fastest(_candidates(all_plans[0], planned))

@@ -25,6 +25,8 @@ _MOMENTS: Final = {
     "step": "in the optimizer's step",
 }
 _BAR: Final = 24
+_ERROR: Final = 0.04
+"""Share by which real trainings differed from their plans at most (tests/benchmarks)."""
 Values = Mapping[str, Any]
 """A plan's `to_dict`."""
 
@@ -71,9 +73,10 @@ def verdict(values: Values) -> str:
     """Return whether it fits, in words."""
     if values["fits"] is None:
         return "unknown whether it fits"
-    if values["fits"]:
-        return "fits"
     available = values["memory_bytes"]
+    if values["fits"]:
+        left = 1 - values["memory_total"] / available
+        return "fits" if left > _ERROR else "fits by less than the plan's own error"
     return (
         "does not fit" if values["memory_total"] > available else "the host's memory is too small"
     )

@@ -47,6 +47,13 @@ def test_why_it_does_not_fit(memory_bytes: float, host_bytes: float | None, word
     assert views.verdict(plan(setup, hardware).to_dict()) == words
 
 
+def test_a_fit_at_the_edge_is_no_promise() -> None:
+    needed = plan(SETUP, Hardware()).memory.total
+    at_edge = plan(SETUP, Hardware(memory_bytes=needed * 1.02)).to_dict()
+    assert views.verdict(at_edge) == "fits by less than the plan's own error"
+    assert views.verdict(plan(SETUP, Hardware(memory_bytes=needed * 1.1)).to_dict()) == "fits"
+
+
 def test_two_estimates_that_differ_are_said_to() -> None:
     values = plan(SETUP, Hardware()).to_dict()
     near = {"planned": 100.0, "traced": 98.0, "reserved": 120.0}
