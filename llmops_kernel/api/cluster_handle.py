@@ -48,6 +48,7 @@ class Cluster(clusters.Cluster):
         *,
         workspace: Path | str | None = None,
         overrides: Overrides = (),
+        strict: bool = False,
         progress: Progress | None = None,
         **settings: Any,
     ) -> Run:
@@ -59,13 +60,14 @@ class Cluster(clusters.Cluster):
         keywords (`learning_rate=1e-4`, `method="full"`) or as
         `overrides=["optimizer.learning_rate=1e-4"]`. `workspace` is the folder of code and
         data to upload with the run; relative paths start there; default: the folder of the
-        config file, else the current folder. Raises ConfigError with all mistakes at once,
-        before anything is started or written.
+        config file, else the current folder. A training that the planner expects not to fit
+        in memory is warned of, and with `strict` refused. Raises ConfigError with all mistakes
+        at once, before anything is started or written.
         """
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
         )
-        return self._submitted(wanted, progress)
+        return self._submitted(replace(wanted, strict=strict), progress)
 
     def score(
         self,

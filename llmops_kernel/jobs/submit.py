@@ -96,6 +96,8 @@ class Submission:
     """Whether rows are tried before a run that has to wait; False: its config was checked."""
     prepares: bool = True
     """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
+    strict: bool = False
+    """Whether a training that the planner expects not to fit is refused instead of warned of."""
 
     def problems(self, folder: Path) -> list[Problem]:
         """Return what is wrong with the files in the workspace `folder` that the config names."""
@@ -287,7 +289,7 @@ def start_attempt(
     store.add_attempt(record.run_id, attempt)
     folder = store.folder(record.run_id)
     spec = RunSpec.of(record, attempt, run_root=folder.root, most_resources=cluster.most_resources)
-    with _client_journal(folder.journal, record, attempt) as journal:
+    with client_journal(folder.journal, record, attempt) as journal:
         for event in (*phases, PhaseEvent(name="upload", state="begin")):
             journal.emit(event)
         detail = _upload(packages, client=client)
@@ -316,7 +318,7 @@ def start_attempt(
 
 
 @contextmanager
-def _client_journal(folder: Path, record: RunRecord, attempt: Attempt) -> Iterator[JournalWriter]:
+def client_journal(folder: Path, record: RunRecord, attempt: Attempt) -> Iterator[JournalWriter]:
     """Write the client's stream; an exception inside becomes the attempt's end."""
     number = attempt.number
     writer = JournalWriter([folder], stream=f"{number}-client", attempt=number)

@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,7 +36,7 @@ def train(shell: Any, line: str, body: str) -> None:
         if options.dry_run:
             print(_checked(submission))
             return
-        run = _submitted(submission, options.cluster)
+        run = _submitted(replace(submission, strict=options.strict), options.cluster)
         shell.user_ns[options.variable] = run
         _watch(run, options)
     except LLMOpsError as error:
@@ -192,6 +192,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--dry-run", action="store_true", help="only check the config; nothing is started"
     )
+    options.add_argument(
+        "--strict", action="store_true",
+        help="refuse a training whose plan does not fit in memory",
+    )  # fmt: skip
     return options
 
 

@@ -346,6 +346,10 @@ class ClusterProvider(Protocol):
         """Return whether the head no longer runs, so that what only it had is lost already."""
         return False
 
+    def template(self, name: str) -> AnyTemplate | None:
+        """Return the template that a cluster was made from; None where it has not kept it."""
+        return None
+
     def job_logs(self, name: str, submission_id: str) -> JobLogs:
         """Return where a job's driver log may be on this machine."""
         return JobLogs()

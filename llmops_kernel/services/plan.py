@@ -23,6 +23,7 @@ from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ConfigError, MissingDependencyError, ModelError
 from llmops_kernel.kinds.reading import ConfigLike, combined, from_text, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
+from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
@@ -32,6 +33,7 @@ from llmops_kernel.services.plan_inputs import Guess, Machine, hardware_of, mach
 from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import cache
+from llmops_kernel.views import format as fmt
 
 
 @dataclass(frozen=True)
@@ -263,6 +265,45 @@ def _steps(config: TrainingConfig, guess: Guess) -> int | None:
     return ceil(training.num_epochs * ceil(guess.rows / training.global_batch_size))
 
 
+# --- Before a submission ---
+
+
+def memory_warning(
+    config: TrainingConfig, root: Path, template: AnyTemplate
+) -> WarningEvent | None:
+    """Return a warning if a training needs more memory than its devices or hosts have.
+
+    None where that is not known: nothing is downloaded or converted to learn it.
+    """
+    try:
+        architecture = architecture_of(config, root, downloads=False)
+    except ModelError:
+        return None
+    planned = _plan(config, architecture, template, Guess())
+    if planned.fits is not False:
+        return None
+    setup, largest = planned.setup, planned.largest_micro_batch or 0
+    size, rows = setup.micro_batch_size, setup.micro_batch_size * setup.gradient_accumulation_steps
+    smaller = max((part for part in range(1, largest + 1) if rows % part == 0), default=0)
+    remedy = "`llmops plan FILE --fastest` finds settings that fit"
+    return WarningEvent(
+        message=f"This training will probably not fit in memory: {_excess(planned)} for micro"
+        f" batches of {size} sequences, if they have data.max_length = {setup.length} tokens.",
+        remedy=f"training.micro_batch_size={smaller} fits; {remedy}"
+        if smaller
+        else f"no micro batch fits; {remedy}",
+    )
+
+
+def _excess(planned: Plan) -> str:
+    needed, hardware = planned.memory, planned.hardware
+    if hardware.memory_bytes is not None and needed.total > hardware.memory_bytes:
+        device = f"{fmt.byte_size(hardware.memory_bytes)} ({hardware.name})"
+        return f"each worker needs {fmt.byte_size(needed.total)} of {device}"
+    host = "unknown" if hardware.host_bytes is None else fmt.byte_size(hardware.host_bytes)
+    return f"each node needs {fmt.byte_size(needed.host)} of {host} of host memory"
+
+
 # --- The second estimate ---
 
 TRACE_S: Final = 600.0
@@ -334,9 +375,14 @@ def _run_tracer(job: str, timeout_s: float) -> dict[str, float]:
 # --- The model ---
 
 
-def architecture_of(config: TrainingConfig, root: Path, file: Path | str | None) -> Architecture:
-    """Return the sizes of a config's model. Raises ModelError."""
-    return _architecture(_values_of_model(config, root, file))
+def architecture_of(
+    config: TrainingConfig, root: Path, file: Path | str | None = None, *, downloads: bool = True
+) -> Architecture:
+    """Return the sizes of a config's model. Raises ModelError.
+
+    Without `downloads` only what this machine has is read.
+    """
+    return _architecture(_values_of_model(config, root, file, downloads=downloads))
 
 
 def _architecture(values: Mapping[str, Any]) -> Architecture:
@@ -352,31 +398,36 @@ def _architecture(values: Mapping[str, Any]) -> Architecture:
     return architecture
 
 
-def _values_of_model(config: TrainingConfig, root: Path, file: Path | str | None) -> dict[str, Any]:
+def _values_of_model(
+    config: TrainingConfig, root: Path, file: Path | str | None, *, downloads: bool = True
+) -> dict[str, Any]:
     if file is not None:
         return _read(Path(file))
-    return _read(_config_file(config.model.id, config.model.revision, root))
+    return _read(_config_file(config.model.id, config.model.revision, root, downloads=downloads))
 
 
-def _config_file(model: str, revision: str | None, root: Path) -> Path:
+def _config_file(model: str, revision: str | None, root: Path, *, downloads: bool) -> Path:
     """Return the config.json of a model, or of the base model of an adapter. Raises ModelError."""
     if model in CATALOGUE:
-        prepare_model(model)
+        if downloads:
+            prepare_model(model)
         return cache() / "models" / model / "config.json"
     folder = find(model, (root,))
     if folder is None:
-        return _of_hub(model, revision)
+        return _of_hub(model, revision, downloads=downloads)
     if model_folder.is_adapter(folder):
         for name, base_revision in model_folder.base_names(folder):
-            return _config_file(name, base_revision, root)
+            return _config_file(name, base_revision, root, downloads=downloads)
     return folder / "config.json"
 
 
-def _of_hub(model: str, revision: str | None) -> Path:
+def _of_hub(model: str, revision: str | None, *, downloads: bool) -> Path:
     try:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(model, "config.json", revision=revision))
+        only_here = not downloads
+        file = hf_hub_download(model, "config.json", revision=revision, local_files_only=only_here)
+        return Path(file)
     except Exception as error:  # The hub's errors have no common class.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(

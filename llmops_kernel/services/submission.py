@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.shape import Overrides
+from llmops_kernel.errors import ConfigError
 from llmops_kernel.jobs.history import about_outputs
-from llmops_kernel.jobs.submit import Submission, submit_run
+from llmops_kernel.jobs.submit import Submission, client_journal, submit_run
 from llmops_kernel.kinds import reading
 from llmops_kernel.kinds.kind import RunKind, load_attribute
 from llmops_kernel.kinds.reading import (
@@ -21,7 +24,8 @@ from llmops_kernel.kinds.reading import (
     program_of,
 )
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.providers.protocol import Progress
+from llmops_kernel.metrics.events import WarningEvent
+from llmops_kernel.providers.protocol import ClusterInfo, Progress
 from llmops_kernel.services.check import check_before
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.package import assets
@@ -126,20 +130,29 @@ def submit(
     """Submit to a cluster and return as soon as Ray has accepted the job.
 
     What the kind needs on this machine is made first: of a scoring vLLM's own environment, once
-    and in minutes. Raises MissingDependencyError.
+    and in minutes. Raises MissingDependencyError; ConfigError if the submission is `strict` and
+    the planner expects that the training does not fit.
     """
     store, kind = cluster.backend.store, submission.kind
     if kind.complete:
         config = load_attribute(kind.complete)(submission.config, store)
         submission = replace(submission, config=config)
     info = cluster.ready_info(progress=progress)
+    if submission.strict and (warning := _memory_warning(cluster, info, submission)):
+        raise ConfigError(warning.message, remedy=warning.remedy)
     waits = info.jobs_running and cluster.provider.shares_disk
     if submission.checks and waits and kind.config_file:
         check_before(submission.config, submission.workspace, progress=progress)
     if kind.prepare and submission.prepares:
         load_attribute(kind.prepare)(submission.config, cluster.provider, progress=progress)
     with cluster.client(progress=progress) as client:
-        record, _ = submit_run(submission, store=store, cluster=info, client=client)
+        record, attempt = submit_run(submission, store=store, cluster=info, client=client)
+    # After Ray has the job, which does not wait for a plan.
+    if not submission.strict and (warning := _memory_warning(cluster, info, submission)):
+        with client_journal(store.folder(record.run_id).journal, record, attempt) as journal:
+            journal.emit(warning)
+        if progress is not None:
+            progress(f"Warning: {warning.message} Next: {warning.remedy}")
     if progress is not None and record.left_out:
         progress(left_out_line(record.left_out))
     if progress is not None and (line := _about_ignored(record)):
@@ -147,6 +160,27 @@ def submit(
     if progress is not None and (about := about_outputs(cluster.provider, cluster.name)):
         progress(about)
     return record
+
+
+def _memory_warning(
+    cluster: Cluster, info: ClusterInfo, submission: Submission
+) -> WarningEvent | None:
+    """Return a warning if a training will probably not fit; None where that is not known."""
+    if not isinstance(submission.config, TrainingConfig):
+        return None
+    from llmops_kernel.services.plan import memory_warning
+
+    template: AnyTemplate | None
+    try:
+        if cluster.provider.shares_disk:
+            gpus = None if info.num_gpus is None else int(info.num_gpus)
+            template = ClusterTemplate(name=cluster.name, num_gpus=gpus)
+        else:
+            template = cluster.provider.template(cluster.name)
+        root = submission.workspace.resolve()
+        return None if template is None else memory_warning(submission.config, root, template)
+    except Exception:  # A submission does not fail for want of an estimate.
+        return None
 
 
 def _about_ignored(record: RunRecord) -> str:

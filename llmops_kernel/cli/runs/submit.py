@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,6 +89,9 @@ def submit(
     follow: Follow = False,
     traceback: Traceback = False,
     dry_run: DryRun = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a training whose plan does not fit in memory.")
+    ] = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
 
@@ -109,6 +113,7 @@ def submit(
     console = out(stderr=True)
     with console.status("Submitting ...") as line:
         target = api.cluster(cluster)
+        request = replace(request, strict=strict)
         record = submission.submit(target, request, progress=lines_on(console, line))
     run = api.Run(target.backend, record.run_id, provider=target.provider)
     return submitted(run, cluster=cluster, follow=follow, traceback=traceback)

@@ -262,6 +262,10 @@ class KubeRayProvider(ClusterProvider):
         """Return whether the head's pod and its files are lost. Raises ClusterNotFoundError."""
         return guard.head_is_gone(self._find(name))
 
+    def template(self, name: str) -> KubeRayTemplate | None:
+        """Return the template that it was made from. Raises ClusterNotFoundError, KubeError."""
+        return status.template_of(self._find(name).raycluster)
+
     def output_storage(self, name: str) -> OutputStorage:
         """Return where its pods write outputs. Raises ClusterNotFoundError, KubeError."""
         return output_storage_of(self._find(name).raycluster)
