@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.gpu import test_objectives
+from tests.gpu import test_objectives, test_plan
 from tests.gpu.test_strategies import CASES
 from tests.gpu.trained import NVME, sections
 
 CONFIGS = {
     **{str(one.id): one.values[0].config for one in CASES},
     **{name: config for name, (config, _) in test_objectives.CASES.items()},
+    **{f"plan, {name}": config for name, config in test_plan.CASES.items()},
 }
 
 
