@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from llmops_kernel.api.chat import ChatReply
+    from llmops_kernel.metrics.waterfall import Waterfall
+    from llmops_kernel.planner.verdict import Verdict
 
 LOG_LINES = 5_000
 TERMINAL_LINE_EVERY_S = 1.0
@@ -156,6 +158,24 @@ class Run(runs.Run):
         """What differs in config, code and environment, from the older run to the newer."""
         other_id = self._store.resolve(other) if isinstance(other, str) else other.id
         return comparison.diff(self._store, self.id, other_id)
+
+    def waterfall(self) -> Waterfall | None:
+        """Return where the FLOPs go, from the peak down to MFU, of the steps measured so far.
+
+        None before the fourth step, and of a run that is no training or of an earlier release.
+        """
+        from llmops_kernel.services.verdict import waterfall_of
+
+        return waterfall_of(self.view)
+
+    def verdict(self) -> Verdict | None:
+        """Return what bounds the run, and in `.change` the setting to change with its gain.
+
+        `run.resubmit(**run.verdict().change)` tries it. None as `waterfall`.
+        """
+        from llmops_kernel.services.verdict import verdict_of
+
+        return verdict_of(self.record, self.view)
 
     # What can be done
 

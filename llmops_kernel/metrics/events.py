@@ -120,6 +120,11 @@ class StartEvent(Event):
     """Class of the wrapped model: `DeepSpeedEngine` or `DistributedDataParallel` ..."""
     performance: str = ""
     """The settings that were chosen for speed and why, on one line."""
+    ceiling_flops: float | None = None
+    """FLOP per second that a large matrix product reaches on one worker's GPU; None on a CPU, whose
+    peak is such a measurement, and before the first step. So the next."""
+    fixed_share: float | None = None
+    """Time of a forward pass over one token, by that over a micro batch, 0..1."""
     verified: dict[str, str] = {}
     """The settings in force, which are those of the config: engine, attention, weights, optimizer
     states, trained, packing. Empty for a script."""
@@ -144,6 +149,12 @@ class StepSums(BaseModel):
     mfu_palm_s: float = 0.0
     hfu: float = 0.0
     hfu_s: float = 0.0
+    recomputed: float = 0.0
+    recomputed_s: float = 0.0
+    parts: dict[str, float] = {}
+    """Seconds by name of the step's field, as `optimizer_s`."""
+    parts_of: dict[str, float] = {}
+    """Seconds of the steps that have it, by the same name."""
 
 
 class StepEvent(Event):
@@ -157,6 +168,17 @@ class StepEvent(Event):
     """None where the begin of the step is unknown, as of the first step of a script."""
     data_wait_s: float | None = None
     compute_s: float | None = None
+    passes_s: float | None = None
+    """Rank 0 in forward and backward passes, without communication. This and the next four and
+    `data_wait_s` make up the step; None where it is not measured, and then in another of them."""
+    communication_s: float | None = None
+    """Waiting for collectives, with what other workers come later: not hidden behind computing."""
+    optimizer_s: float | None = None
+    """Clipping of the gradients and the step of the optimizer, where its states are on the device."""
+    offload_s: float | None = None
+    """Step of an optimizer whose states are in host memory."""
+    between_s: float | None = None
+    """Callbacks, the journal and counting of tokens."""
     tokens: int | None = None
     """All workers together, padding not counted."""
     tokens_per_second: float | None = None
@@ -169,6 +191,8 @@ class StepEvent(Event):
     hfu: Annotated[float | None, AfterValidator(possible)] = None
     """Utilization by all FLOPs that were computed: also padding, masked tokens, and what
     checkpointing and the attention kernel compute once more. None where the kernel is not known."""
+    recomputed: Annotated[float | None, AfterValidator(possible)] = None
+    """Part of `hfu` that is computed once more."""
     peak_memory_bytes: int | None = None
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None

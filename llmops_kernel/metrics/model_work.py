@@ -62,6 +62,11 @@ class ModelWork:
         return ModelWork(self.forward, 0.0, self.head_forward, 0.0, attention=tuple(layers))
 
     @property
+    def computed_once(self) -> ModelWork:
+        """Return the work without activation checkpointing."""
+        return replace(self, recomputed=0.0, recomputed_attention=0.0)
+
+    @property
     def of_reference(self) -> ModelWork:
         """Return the work of a forward pass alone, with the adapter turned off."""
         return replace(self.without_gradients, forward=self.forward - self.adapters)
@@ -131,6 +136,11 @@ class Kernels:
 
     plain: Kernel = Kernel()
     masked: Kernel = Kernel()
+
+    @property
+    def computed_once(self) -> Kernels:
+        """Return kernels that cover the same, and keep what these compute once more."""
+        return Kernels(*(replace(one, recomputes=False) for one in (self.plain, self.masked)))
 
 
 EAGER: Final = Kernels()

@@ -27,6 +27,7 @@ from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
+from llmops_kernel.train.measure.step_parts import EngineWatch
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.own_numbers import OwnNumbers
@@ -57,11 +58,13 @@ class JournalCallback(TrainerCallback):
         engine: Callable[[], str] = lambda: "",
         verify: Callable[[], dict[str, str]] = dict,
         optimizer_states: Callable[[], str] = lambda: "unknown",
+        watch: Callable[[], EngineWatch] | None = None,
     ) -> None:
         """`engine` returns the class of the wrapped model, once the Trainer has prepared it.
 
         `verify` returns what was found to run as the config asks for; it raises TrainingError.
         `optimizer_states` returns the dtypes of the optimizer's states, after the first step.
+        `watch` begins to watch the engine, once the Trainer has prepared it.
         """
         self._context = context
         self._config = config
@@ -80,6 +83,8 @@ class JournalCallback(TrainerCallback):
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
         self._engine, self._verify, self._optimizer_states = engine, verify, optimizer_states
+        self._begin_watch = watch
+        self._watch: EngineWatch | None = None
         self.stopped = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -96,6 +101,8 @@ class JournalCallback(TrainerCallback):
             "verified": verified,
         }
         self._restart(update)
+        if self._begin_watch is not None:
+            self._watch = self._begin_watch()
         if self._stream is not None:
             self._stream.begin(state.global_step)
 
@@ -110,6 +117,10 @@ class JournalCallback(TrainerCallback):
             self._begun = self._first_step_open = True
             self._context.emit(PhaseEvent(name="first_step", state="begin"))
             self._timer.mark()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End what counts as the optimizer's step."""
+        self._timer.parts.enter("between")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
@@ -150,10 +161,13 @@ class JournalCallback(TrainerCallback):
             return
         step_time_s, data_wait_s = self._timer.mark()
         is_first, self._first_step_open = self._first_step_open, False
+        reducer_wait_s = self._watch.reducer_wait_s() if self._watch is not None else None
         if self._context.is_main:
             data_wait_s = min(data_wait_s, step_time_s)
             self._context.emit(
-                self._step_event(state, logs, self._counts, step_time_s, data_wait_s)
+                self._step_event(state, logs, self._counts, step_time_s, data_wait_s).model_copy(
+                    update=self._part_seconds(reducer_wait_s)
+                )
             )
             if is_first:
                 detail = f"optimizer states {self._optimizer_states()}"
@@ -166,6 +180,8 @@ class JournalCallback(TrainerCallback):
         if is_first:
             self._report_processes()
             self._check_flops()
+            if self._context.is_main and self._watch is not None:
+                self._restart(self._watch.constants(self._start.dtype))
             self._timer.mark()
 
     def _report_processes(self) -> None:
@@ -209,12 +225,31 @@ class JournalCallback(TrainerCallback):
             mfu=possible(utilization),
             mfu_palm=possible(self._utilization(flops.palm, step_time_s)),
             hfu=possible(self._utilization(flops.executed, step_time_s)),
+            recomputed=possible(self._utilization(flops.recomputed, step_time_s)),
             peak_memory_bytes=(
                 torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
             ),
             host_memory_bytes=self._process.memory_info().rss,
             values={**self._objective_figures, **self._numbers.take(), **self._expert_load} or None,
         )
+
+    def _part_seconds(self, reducer_wait_s: float | None) -> dict[str, float]:
+        """Return the parts of the step as fields of its event; without those not measured."""
+        if self._watch is None:
+            return {}
+        taken = self._timer.taken
+        passes_s, wait_s = taken.get("passes", 0.0), reducer_wait_s or 0.0
+        hidden_s = min(wait_s, passes_s)  # The reducer waits inside of the backward pass.
+        parts = {
+            "data_wait_s": taken.get("data", 0.0),
+            "passes_s": passes_s - hidden_s,
+            "optimizer_s": taken.get("optimizer", 0.0),
+            "offload_s": taken.get("offload", 0.0),
+            "between_s": taken.get("between", 0.0),
+        }
+        if self._watch.sees_communication:
+            parts["communication_s"] = taken.get("communication", 0.0) + hidden_s
+        return parts
 
     def _utilization(self, flops: float | None, time_s: float) -> float | None:
         peak, workers = self._start.peak_flops, self._start.num_workers
@@ -248,6 +283,8 @@ class JournalCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the rows of the last steps."""
+        if self._watch is not None:
+            self._watch.close()
         if self._stream is not None:
             self._stream.report(state.global_step, is_end=True)
 

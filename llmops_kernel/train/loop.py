@@ -38,6 +38,7 @@ from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
 from llmops_kernel.train.measure.step_flops import StepFlops
+from llmops_kernel.train.measure.step_parts import EngineWatch
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.model import load as model
 from llmops_kernel.train.model.kept import Keeping
@@ -214,7 +215,7 @@ class TrainingSession:
         """Make the Trainer and what it calls: collator, evaluation, journal, checks."""
         self._check_tokens()
         self.context.emit(PhaseEvent(name="engine", state="begin"))
-        timer, flops = StepTimer(), self._step_flops()
+        timer, flops = StepTimer(on_gpu=self.context.use_gpu), self._step_flops()
         self.chosen = choose(
             self.config,
             self.model,
@@ -383,6 +384,7 @@ class TrainingSession:
                 self.trainer, self.config, loaded=parameters, is_own_model=self._is_own_model
             ),
             optimizer_states=lambda: optimizer_state_words(self.trainer),
+            watch=lambda: EngineWatch(self.trainer, timer.parts),
         )
 
     @property

@@ -152,7 +152,7 @@ class FilledSampler(torch.utils.data.Sampler[int]):
 
 
 class LoopTrainer(Trainer):
-    """Overrides ten methods of Transformers 5.23's Trainer; everything else is upstream's."""
+    """Overrides eleven methods of Transformers 5.23's Trainer; everything else is upstream's."""
 
     def __init__(
         self,
@@ -181,10 +181,17 @@ class LoopTrainer(Trainer):
         self._skip_nan_steps = skip_nan_steps
         self._has_blank_rows = has_blank_rows  # of its own, as streamed rows have
         self._schedule: StreamSchedule | None = None
+        self.first_inputs: dict[str, Any] | None = None
+        """The first micro batch; whoever has used it sets an empty one."""
 
     def follow(self, schedule: StreamSchedule) -> None:
         """Take the learning rate from streamed rows with which the training ends."""
         self._schedule = schedule
+
+    @property
+    def has_objective(self) -> bool:
+        """Return whether the loss is not the model's own."""
+        return self._objective is not None
 
     @property
     def num_repeated(self) -> int:
@@ -266,6 +273,21 @@ class LoopTrainer(Trainer):
             items = self.accelerator.reduce(items.to(device), reduction="sum")
         # A step of blank rows only has a loss of 0 / 1 instead of 0 / 0.
         return batches, items.clamp(min=1) if torch.is_tensor(items) else items
+
+    def training_step(
+        self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Any:
+        """Time the passes of a micro batch, then do as upstream. What follows is the optimizer's.
+
+        DeepSpeed's optimizer steps in here and is timed by itself.
+        """
+        if self.first_inputs is None:
+            self.first_inputs = inputs
+        parts = self._timer.parts
+        parts.enter("passes")
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        parts.enter("between" if self.is_deepspeed_enabled else "optimizer")
+        return loss
 
     def compute_loss(
         self,

@@ -69,8 +69,23 @@ def print_run(console: Console, run: Run, *, traceback: bool = False) -> None:
     from llmops_kernel.cli.runs.live_parts import summary
 
     console.print(summary(run.view, run.record, now_s=time.time(), traceback=traceback))
+    print_losses(console, run)
     console.print("\nRecord", style="bold")
     console.print(facts(_record(run)))
+
+
+def print_losses(console: Console, run: Run) -> None:
+    """Print where the FLOPs of a training go and what bounds it; nothing where it is not known."""
+    from llmops_kernel.views.waterfall import TITLE, lines, note_of
+
+    losses, verdict = run.waterfall(), run.verdict()
+    if losses is None:
+        return
+    console.print(f"\n{TITLE}", style="bold")
+    console.print(plain("\n".join(lines(losses))), highlight=False)
+    console.print(plain(note_of(losses)), style="dim")
+    if verdict is not None:
+        console.print(plain(verdict.sentence), highlight=False)
 
 
 def _record(run: Run) -> dict[str, str]:

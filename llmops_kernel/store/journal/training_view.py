@@ -23,14 +23,23 @@ from llmops_kernel.metrics.events import (
 )
 from llmops_kernel.metrics.flops import REJECTED_PEAK, possible
 from llmops_kernel.metrics.scores import lower_is_better
+from llmops_kernel.metrics.waterfall import Measured
 from llmops_kernel.store.journal import history as folding
 from llmops_kernel.store.journal.history import FIELDS, Generation, History, Key, stride_for
 from llmops_kernel.store.journal.sample_texts import SampleTexts
 from llmops_kernel.store.journal.spans import PhaseSpan, when
 from llmops_kernel.store.journal.view import SUBMIT_PHASES, Progress, RunView, finite
-from llmops_kernel.store.journal.whole_run import TimeLeft, WholeRun, evaluations, saves
+from llmops_kernel.store.journal.whole_run import (
+    PARTS,
+    TimeLeft,
+    WholeRun,
+    evaluations,
+    saves,
+)
 
 RECENT_STEPS = 10
+WINDOW = 100
+"""Where the time of a run goes is told from so many steps while it runs."""
 MIN_ROWS = 300
 """So many steps are kept whatever they hold."""
 
@@ -335,6 +344,41 @@ class TrainingView(RunView):
         if self.whole is not None:
             return possible(self.whole.utilization(name))
         return self._recent(attrgetter(name))
+
+    @property
+    def measured(self) -> Measured | None:
+        """Return what took the time of the last `WINDOW` steps, at the end that of all steps.
+
+        Without the first of each worker group. None where no step of these has parts.
+        """
+        history, groups = self._folded(), list(self._generations.values())
+        steps = [e for e in history.steps if (e.stream, e.step) not in history.warmups]
+        whole = self.whole
+        if whole is None:
+            steps = steps[-WINDOW:]
+            whole = folding.whole(History(steps=steps, warmups=history.warmups), groups)
+        parts = {name: whole.share(name) for name in PARTS}
+        if not steps or parts["passes_s"] is None:
+            return None
+        between = range(steps[0].step, steps[-1].step)
+        start = self.start
+        source = start.peak_source if start else REJECTED_PEAK
+        ceiling, peak = (start.ceiling_flops, start.peak_flops) if start else (None, None)
+        reached = ceiling / peak if ceiling and peak else None
+        return Measured(
+            steps=whole.steps,
+            steps_s=whole.time_s,
+            evaluation_s=sum(e.duration_s or 0.0 for e in self.evals if e.step in between),
+            save_s=sum(e.duration_s or 0.0 for e in self.checkpoints if e.step in between),
+            parts=parts,
+            fixed_share=start.fixed_share if start else None,
+            ceiling=1.0 if source.startswith("measured") else reached,
+            tokens_per_second=whole.tokens_per_second,
+            **{
+                name: None if source == REJECTED_PEAK else possible(whole.utilization(name))
+                for name in ("mfu", "hfu", "recomputed")
+            },
+        )
 
     @property
     def loss(self) -> float | None:

@@ -10,7 +10,8 @@ from typing import Any
 from llmops_kernel.metrics.events import CheckpointEvent, EvalEvent, StartEvent, StepEvent, StepSums
 from llmops_kernel.store.journal.spans import PhaseSpan
 
-UTILIZATIONS = ("mfu", "mfu_palm", "hfu")
+UTILIZATIONS = ("mfu", "mfu_palm", "hfu", "recomputed")
+PARTS = ("data_wait_s", "passes_s", "communication_s", "optimizer_s", "offload_s", "between_s")
 _ALL = ("tokens", *UTILIZATIONS)
 
 
@@ -22,6 +23,7 @@ def sums_of(steps: Iterable[StepEvent]) -> StepSums:
     count, time_s = 0, 0.0
     totals = dict.fromkeys(_ALL, 0.0)
     known_s = dict.fromkeys(_ALL, 0.0)
+    parts, parts_of = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
     for step in steps:
         sums, seconds = step.stands_for, step.step_time_s
         if sums is not None:
@@ -29,6 +31,9 @@ def sums_of(steps: Iterable[StepEvent]) -> StepSums:
             for name in _ALL:
                 totals[name] += getattr(sums, name)
                 known_s[name] += getattr(sums, f"{name}_s")
+            for name in PARTS:
+                parts[name] += sums.parts.get(name, 0.0)
+                parts_of[name] += sums.parts_of.get(name, 0.0)
             continue
         if seconds is None:
             continue
@@ -41,8 +46,14 @@ def sums_of(steps: Iterable[StepEvent]) -> StepSums:
             if value is not None:
                 totals[name] += value * seconds
                 known_s[name] += seconds
+        for name in PARTS:
+            if (part_s := getattr(step, name)) is not None:
+                parts[name] += part_s
+                parts_of[name] += seconds
     seconds_of = {f"{name}_s": total for name, total in known_s.items()}
-    return StepSums(steps=count, time_s=time_s, **totals, **seconds_of)
+    return StepSums(
+        steps=count, time_s=time_s, parts=parts, parts_of=parts_of, **totals, **seconds_of
+    )
 
 
 def with_sums(thinned: Sequence[StepEvent], group: Sequence[StepEvent]) -> list[StepEvent]:
@@ -86,10 +97,18 @@ class WholeRun:
         return sum(sums.steps for sums in self._sums.values())
 
     @property
+    def time_s(self) -> float:
+        return sum(sums.time_s for sums in self._sums.values())
+
+    def share(self, part: str) -> float | None:
+        """Return the share of the steps' time that a part of them takes, such as `optimizer_s`."""
+        seconds = sum(sums.parts.get(part, 0.0) for sums in self._sums.values())
+        return _ratio(seconds, sum(sums.parts_of.get(part, 0.0) for sums in self._sums.values()))
+
+    @property
     def step_time_s(self) -> float | None:
         """Mean of the steps."""
-        time_s = sum(sums.time_s for sums in self._sums.values())
-        return _ratio(time_s, self.steps)
+        return _ratio(self.time_s, self.steps)
 
     @property
     def tokens_per_second(self) -> float | None:

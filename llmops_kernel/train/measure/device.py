@@ -103,6 +103,34 @@ def uses_tf32() -> bool:
     return str(precision) == "tf32"
 
 
+def measured_ceiling(dtype: str) -> float | None:
+    """Return FLOP per second of this GPU in large matrix products of random numbers, some ms long.
+
+    None where its memory is too full for three matrices. The memory is given back.
+    """
+    flops = 2.0 * _CEILING_SIZE**3
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: list[float] = []
+    try:
+        one, other = (
+            torch.randn(_CEILING_SIZE, _CEILING_SIZE, device="cuda", dtype=getattr(torch, dtype))
+            for _ in range(2)
+        )
+        for _ in range(_CEILING_REPEATS):
+            begin.record()
+            one @ other
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) / 1000)
+    except torch.cuda.OutOfMemoryError:
+        return None
+    return flops / min(times)
+
+
+_CEILING_SIZE = 4096
+_CEILING_REPEATS = 10
+
+
 def measured_cpu_peak(name: str, dtype: str, root: Path | None) -> tuple[float | None, str]:
     """Return the CPU's peak in FLOP per second, and how it is known.
 

@@ -41,6 +41,8 @@ class Flops:
     """`mfu_palm`: what other tools credit for the same step."""
     executed: float | None = None
     """`hfu`: with padding, all that attention computes and what is computed once more."""
+    recomputed: float | None = None
+    """Of these what is computed once more."""
 
 
 class StepFlops:
@@ -86,6 +88,8 @@ class StepFlops:
         if self._work is None:
             return Flops(self._preliminary(counts) if self._preliminary else None)
         required, palm, executed = self._pass(self._work, counts)
+        once = self._executed(self._work, counts, again=False)
+        recomputed = None if executed is None or once is None else executed - once
         reference = self._work.of_reference
         passes = [(reference, counts)] * self._references
         if counts.inner is not None:
@@ -95,7 +99,7 @@ class StepFlops:
             required += more[0]
             palm += more[1] / 3  # Without the backward pass.
             executed = None if executed is None or more[2] is None else executed + more[2]
-        return Flops(required, palm, executed)
+        return Flops(required, palm, executed, recomputed)
 
     def _pass(self, work: ModelWork, counts: StepCounts) -> tuple[float, float, float | None]:
         """Return what is required, credited and executed."""
@@ -104,13 +108,13 @@ class StepFlops:
         required = required_flops(work, **sums, logit_tokens=counts.logit_tokens)
         return required, palm_flops(work, **sums), self._executed(work, counts)
 
-    def _executed(self, work: ModelWork, counts: StepCounts) -> float | None:
+    def _executed(self, work: ModelWork, counts: StepCounts, *, again: bool = True) -> float | None:
         if self._kernels is None or counts.computed is None:
             return None
         return executed_flops(
-            work,
+            work if again else work.computed_once,
             counts.computed,
-            self._kernels,
+            self._kernels if again else self._kernels.computed_once,
             tokens=counts.tokens,
             sum_squared_lengths=counts.sum_squared_lengths,
         )

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from llmops_kernel.metrics.model_work import Computed
 from llmops_kernel.train.data.collate import COUNTS, KEPT
+from llmops_kernel.train.measure.step_parts import Part, StepParts
 
 _WHOLE = 10**9
 """A share of 1 as an integer."""
@@ -42,8 +43,13 @@ class StepCounts:
 class StepTimer:
     """Times the steps of one worker. Call `mark` when a step, an evaluation or a save ends."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, *, clock: Callable[[], float] = time.perf_counter, on_gpu: bool = False
+    ) -> None:
         self._clock = clock
+        self.parts = StepParts(on_gpu=on_gpu, clock=clock)
+        self.taken: dict[Part, float] = {}
+        """Seconds of each part of what the last mark has ended."""
         self._marked = clock()
         self._data_wait_s = 0.0
         self._counted: tuple[list[_Counted], list[_Counted]] = ([], [])
@@ -51,6 +57,7 @@ class StepTimer:
 
     def mark(self) -> tuple[float, float]:
         """Return the seconds since the last mark and those of them spent waiting for data."""
+        self.taken = self.parts.take()
         now = self._clock()
         step_time_s, data_wait_s = now - self._marked, self._data_wait_s
         self._marked, self._data_wait_s = now, 0.0
@@ -116,7 +123,8 @@ class _TimedBatches:
 
     def __next__(self) -> dict[str, Any]:
         begin = self._timer.now()
-        batch = next(self._batches)
+        with self._timer.parts.inside("data"):
+            batch = next(self._batches)
         self._timer.add_batch(batch, self._timer.now() - begin)
         return batch
 

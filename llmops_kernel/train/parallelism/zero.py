@@ -110,6 +110,11 @@ def describe_engine(trainer: Any) -> str:
     return f"{name}, ZeRO-{engine.zero_optimization_stage()}{offloads}"
 
 
+def offloads_optimizer(engine: Any) -> bool:
+    """Return whether DeepSpeed keeps the states of the optimizer in host memory or on a disk."""
+    return bool(_place(engine.zero_offload_optimizer()))
+
+
 def _place(settings: Any) -> str:
     """Return `cpu` or `nvme`; empty where nothing is offloaded."""
     device = getattr(settings, "device", None)

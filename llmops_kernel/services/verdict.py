@@ -1,0 +1,80 @@
+"""What bounds a run, with a change that its config allows and that the planner says will fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.hardware.accelerators import find
+from llmops_kernel.kinds.reading import from_record
+from llmops_kernel.kinds.registry import kind_named
+from llmops_kernel.metrics.events import StartEvent
+from llmops_kernel.metrics.waterfall import Waterfall, waterfall
+from llmops_kernel.planner.speed import update_seconds
+from llmops_kernel.planner.verdict import Facts, Verdict, verdict
+from llmops_kernel.services.plan import Planning
+from llmops_kernel.services.plan_inputs import Guess
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.record import RunRecord
+
+
+def waterfall_of(view: RunView) -> Waterfall | None:
+    """Return where a training's FLOPs go; None before its fourth step, and of another kind."""
+    measured = view.measured if isinstance(view, TrainingView) else None
+    return None if measured is None else waterfall(measured)
+
+
+def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
+    """Return what bounds a training and the setting to change; None where nothing was measured."""
+    losses = waterfall_of(view)
+    start = view.start if isinstance(view, TrainingView) else None
+    if losses is None or start is None or record.kind != "train":
+        return None
+    facts = Facts(
+        config=record.config,
+        num_params=start.num_params,
+        num_trainable=start.num_trainable,
+        is_streamed=_is_streamed(record.config, start),
+        update_s=_update_s(record.config, start),
+    )
+    return verdict(losses, facts, _Fitting(record, start).fits)
+
+
+def _is_streamed(config: Mapping[str, Any], start: StartEvent) -> bool:
+    streaming = (config.get("data") or {}).get("streaming")
+    return streaming is True or (streaming == "auto" and not start.num_tokens)
+
+
+def _update_s(config: Mapping[str, Any], start: StartEvent) -> float | None:
+    """Return an estimate of the seconds in which a device updates one worker's share."""
+    strategy = (config.get("parallelism") or {}).get("strategy")
+    weights = start.num_trainable / (1 if strategy == "ddp" else start.num_workers)
+    accelerator = find(start.device)
+    return update_seconds(
+        weights, None if accelerator is None else accelerator.bandwidth_bytes_per_second
+    )
+
+
+class _Fitting:
+    """Plans the run with changes, on devices of its own kind."""
+
+    def __init__(self, record: RunRecord, start: StartEvent) -> None:
+        self._record = record
+        accelerator = find(start.device)
+        device = "cpu" if accelerator is None else accelerator.name
+        self._planning = Planning(
+            record.cluster, Guess(device=device), workspace=record.workspace_root
+        )
+
+    def fits(self, change: Mapping[str, Any]) -> bool | None:
+        """Return whether a change fits; False if the config refuses it, None if nothing says."""
+        try:
+            config = from_record(kind_named(self._record.kind), self._record.config, change)
+        except LLMOpsError:
+            return False
+        try:
+            return self._planning.plan(config).plan.fits
+        except LLMOpsError:
+            return None  # A family that the planner does not know, or a model that is elsewhere.

@@ -1,0 +1,66 @@
+"""Where the FLOPs of a training go, as rows of bars for terminals, panels and pictures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from llmops_kernel.metrics.waterfall import Waterfall
+from llmops_kernel.views import format as fmt
+
+_LEAST: Final = 0.0005
+"""A smaller bar is left out."""
+_BAR: Final = 30
+_LABEL: Final = 35
+TITLE: Final = "Where the FLOPs go"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row: the peak, a loss, or what is left."""
+
+    label: str
+    share: float | None
+    left: float
+    """Where the bar begins, 0..1; each loss ends where the one before began."""
+    width: float
+    is_loss: bool = True
+
+    @property
+    def text(self) -> str:
+        return fmt.percent(self.share)
+
+
+def steps_of(waterfall: Waterfall) -> Iterator[Step]:
+    """Yield the peak, each loss that was measured, and the MFU that is left."""
+    yield Step("peak", 1.0, 0.0, 1.0, is_loss=False)
+    level = 1.0
+    for bar in waterfall.bars:
+        if bar.share is not None and bar.share >= _LEAST:
+            level = max(0.0, level - bar.share)
+            yield Step(bar.label, bar.share, level, min(1.0, bar.share))
+    mfu = waterfall.mfu
+    yield Step("mfu", mfu, 0.0, mfu or 0.0, is_loss=False)
+
+
+def note_of(waterfall: Waterfall) -> str:
+    """Return which steps were measured, and what could not be."""
+    measured = waterfall.measured
+    parts = [f"of {measured.steps:,} steps in {fmt.seconds(measured.window_s)}, by rank 0"]
+    if waterfall.mfu is None:
+        parts.append("peak or FLOPs are not known: passes are not explained")
+    elif waterfall.unmeasured:
+        parts.append(f"not measured, so not explained: {', '.join(waterfall.unmeasured)}")
+    return "; ".join(parts)
+
+
+def lines(waterfall: Waterfall) -> list[str]:
+    """Return it as lines of at most 76 characters."""
+    rows = []
+    for step in steps_of(waterfall):
+        begin, end = round(step.left * _BAR), round((step.left + step.width) * _BAR)
+        full = "█" if not step.is_loss else "▒"
+        bar = " " * begin + full * max(end - begin, 1 if step.share else 0)
+        rows.append(f"{step.label:{_LABEL}} {step.text:>8} {bar}".rstrip())
+    return rows
