@@ -164,7 +164,7 @@ class Run(runs.Run):
 
         None before the fourth step, and of a run that is no training or of an earlier release.
         """
-        from llmops_kernel.services.verdict import waterfall_of
+        from llmops_kernel.views.waterfall import waterfall_of
 
         return waterfall_of(self.view)
 

@@ -174,7 +174,7 @@ class StepEvent(Event):
     communication_s: float | None = None
     """Waiting for collectives, with what other workers come later: not hidden behind computing."""
     optimizer_s: float | None = None
-    """Clipping of the gradients and the step of the optimizer, where its states are on the device."""
+    """Clipping of the gradients and the optimizer's step, where its states are on the device."""
     offload_s: float | None = None
     """Step of an optimizer whose states are in host memory."""
     between_s: float | None = None

@@ -105,7 +105,7 @@ class Waterfall:
     measured: Measured
     mfu: float | None
     """Over the whole window, with evaluations and saves. None where it is not known: then the
-    passes are wholly in the bar of what is not explained."""
+    products of the passes are in the bar of what is not explained too."""
     bars: tuple[Bar, ...]
 
     @property
@@ -146,16 +146,14 @@ def _losses(measured: Measured, of_window: float) -> Iterator[tuple[Name, float 
     yield "save", measured.save_s / measured.window_s
     passes = measured.parts.get("passes_s")
     mfu, hfu, again = measured.mfu, measured.hfu, measured.recomputed
-    if passes is None or mfu is None:
+    if passes is None:
         yield from dict.fromkeys(_IN_PASSES, None).items()
         return
-    room = max(0.0, passes - mfu)
+    room = max(0.0, passes - (mfu or 0.0))
     counted: dict[Name, float | None] = {
-        "recomputation": again if hfu is not None else None,
-        "padding": None if hfu is None or again is None else hfu - mfu - again,
-        "ceiling": None
-        if hfu is None or not measured.ceiling
-        else hfu / min(1.0, measured.ceiling) - hfu,
+        "recomputation": again if mfu and hfu else None,
+        "padding": hfu - mfu - again if mfu and hfu and again is not None else None,
+        "ceiling": hfu / min(1.0, measured.ceiling) - hfu if hfu and measured.ceiling else None,
         "fixed": None if measured.fixed_share is None else measured.fixed_share * passes,
     }
     for name in _IN_PASSES:

@@ -82,6 +82,18 @@ class PanelWaterfall(PanelPart):
     """The first result: `first step`, `first rows`."""
 
 
+class PanelLosses(PanelPart):
+    """Where the FLOPs of a training go, from the peak down to the MFU."""
+
+    rows: list[PanelBar]
+    note: str
+    """Which steps were measured, and what was not."""
+    verdict: str
+    """What bounds the run and the setting to change, in one line; empty while unknown."""
+    change: str
+    """The call that tries it, to be copied; empty without a change."""
+
+
 class PanelTable(PanelPart):
     """A table of texts."""
 
@@ -174,6 +186,7 @@ class PanelState(PanelPart):
     curve: str
     """Name of the column that is the main curve; empty without one."""
     waterfall: PanelWaterfall
+    losses: PanelLosses
     processes: str
     evals: list[tuple[float, float]] | None
     """Step and evaluation loss; null for a kind without evaluations."""

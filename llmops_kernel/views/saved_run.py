@@ -9,6 +9,7 @@ from typing import Any
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import Event
+from llmops_kernel.planner.verdict import Verdict
 from llmops_kernel.store.journal.view import RunView, finite
 from llmops_kernel.store.record import RunRecord
 from llmops_kernel.views.columns import columns_of, curve_of, pack
@@ -20,13 +21,22 @@ MAX_ROWS = 1_500
 """About 105 KB in the notebook's file, however long the run was."""
 
 
-def saved_run(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> dict[str, Any]:
+def saved_run(
+    view: RunView,
+    record: RunRecord,
+    *,
+    now_s: float,
+    title: str = "",
+    verdict: Verdict | None = None,
+) -> dict[str, Any]:
     """Return the run's summary, and under `panel` what the panel draws: state and step rows."""
     columns = columns_of(view)
     rows = thinned(view)
     panel = {
         "state": {
-            **snapshot(view, record, now_s=now_s, title=title).model_dump(mode="json"),
+            **snapshot(view, record, now_s=now_s, title=title, verdict=verdict).model_dump(
+                mode="json"
+            ),
             "every_row": len(rows) == len(view.rows),
         },
         "columns": base64.b64encode(pack(rows, columns)).decode(),

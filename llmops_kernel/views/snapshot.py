@@ -6,6 +6,7 @@ from collections import Counter
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EvalEvent, FailureEvent, ProgressEvent
+from llmops_kernel.planner.verdict import Verdict
 from llmops_kernel.store.journal.spans import PhaseSpan
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import STOP_PHASE, Progress, RunView
@@ -28,6 +29,7 @@ from llmops_kernel.views.panel import (
 )
 from llmops_kernel.views.samples import sample_history
 from llmops_kernel.views.state_text import name_of, shown_outputs, state_text
+from llmops_kernel.views.waterfall import panel_losses, waterfall_of
 
 _LONG_S = 10.0
 _WHY = {
@@ -43,7 +45,14 @@ _OF_THE_CLUSTER = ("pending", "runtime_env", "supervisor", "workers")
 """Phases that wait for processes of the cluster."""
 
 
-def snapshot(view: RunView, record: RunRecord, *, now_s: float, title: str = "") -> PanelState:
+def snapshot(
+    view: RunView,
+    record: RunRecord,
+    *,
+    now_s: float,
+    title: str = "",
+    verdict: Verdict | None = None,
+) -> PanelState:
     """Return everything that the panel shows but the rows of its charts and the log."""
     restarts = view.restarts
     return PanelState(
@@ -68,6 +77,7 @@ def snapshot(view: RunView, record: RunRecord, *, now_s: float, title: str = "")
         columns=run_columns(columns_of(view)),
         curve=curve_of(view)[0],
         waterfall=waterfall(view, now_s=now_s),
+        losses=panel_losses(waterfall_of(view), verdict),
         processes=processes_text(view),
         evals=[*eval_points(view)] if isinstance(view, TrainingView) else None,
         eval_curves=eval_curves(view),

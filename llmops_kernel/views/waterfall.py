@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from llmops_kernel.metrics.waterfall import Waterfall
+from llmops_kernel.metrics.waterfall import Waterfall, waterfall
+from llmops_kernel.planner.verdict import Verdict
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.panel import PanelBar, PanelLosses
 
 _LEAST: Final = 0.0005
 """A smaller bar is left out."""
 _BAR: Final = 30
 _LABEL: Final = 35
 TITLE: Final = "Where the FLOPs go"
+
+
+def waterfall_of(view: RunView) -> Waterfall | None:
+    """Return where a training's FLOPs go; None before its fourth step, and of another kind."""
+    measured = view.measured if isinstance(view, TrainingView) else None
+    return None if measured is None else waterfall(measured)
 
 
 @dataclass(frozen=True)
@@ -64,3 +74,24 @@ def lines(waterfall: Waterfall) -> list[str]:
         bar = " " * begin + full * max(end - begin, 1 if step.share else 0)
         rows.append(f"{step.label:{_LABEL}} {step.text:>8} {bar}".rstrip())
     return rows
+
+
+def panel_losses(waterfall: Waterfall | None, verdict: Verdict | None) -> PanelLosses:
+    """Return the rows for the panel; none of a run whose steps were not measured."""
+    if waterfall is None:
+        return PanelLosses(rows=[], note="", verdict="", change="")
+    rows = [
+        PanelBar(
+            name=step.label,
+            detail="",
+            left=step.left,
+            width=step.width,
+            text=step.text,
+            running=False,
+            interrupted=step.is_loss,
+        )
+        for step in steps_of(waterfall)
+    ]
+    change = f"run.resubmit(**{verdict.change})" if verdict and verdict.change else ""
+    sentence = verdict.sentence if verdict else ""
+    return PanelLosses(rows=rows, note=note_of(waterfall), verdict=sentence, change=change)

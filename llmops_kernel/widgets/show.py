@@ -13,6 +13,8 @@ import anywidget
 import traitlets
 
 from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.planner.verdict import Verdict
+from llmops_kernel.services.verdict import VerdictOfPanel
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import PackedRows
@@ -164,7 +166,9 @@ def static_picture(panel: RunPanel) -> Bundle:
     return {
         "image/png": static_run.render_png(panel.view, title=called(record, title=title)),
         "text/plain": static_run.one_line(panel.view),
-        MIME_TYPE: saved_run(panel.view, record, now_s=time.time(), title=title),
+        MIME_TYPE: saved_run(
+            panel.view, record, now_s=time.time(), title=title, verdict=panel.verdict
+        ),
     }
 
 
@@ -242,6 +246,7 @@ class RunPanel(anywidget.AnyWidget):
         self._source.poll()
         self._packed = PackedRows()
         self._packed.sync(self.view)
+        self._verdict = VerdictOfPanel()
         super().__init__(state=self._snapshot())
         self.on_msg(self._on_message)
 
@@ -257,10 +262,22 @@ class RunPanel(anywidget.AnyWidget):
     def is_over(self) -> bool:
         return self._source.is_over
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return what bounds the run, as the panel shows it."""
+        return self._verdict(self._run.record, self.view)
+
     def _snapshot(self) -> dict[str, Any]:
-        run, now_s = self._run, self._clock()
+        run = self._run
+        state = snapshot(
+            self.view,
+            run.record,
+            now_s=self._clock(),
+            title=run.title,
+            verdict=self.verdict,
+        )
         return {
-            **snapshot(self.view, run.record, now_s=now_s, title=run.title).model_dump(mode="json"),
+            **state.model_dump(mode="json"),
             "stop_asked": self._stop_asked,
             "stop_refused": self._stop_refused,
         }

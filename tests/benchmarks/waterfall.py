@@ -1,4 +1,4 @@
-"""Waterfall and verdict of trainings whose bottleneck is made on purpose, and what the change gives.
+"""Waterfall and verdict of trainings whose bottleneck is made on purpose, and what a change gives.
 
 `python -m tests.benchmarks.waterfall`: each case trains on this CPU, its verdict proposes a change,
 and the same training with the change shows whether the prediction held. Ray is not needed. What
@@ -21,15 +21,15 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.kinds.reading import from_record
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.planner.verdict import Verdict
-from llmops_kernel.services.verdict import verdict_of, waterfall_of
+from llmops_kernel.services.verdict import verdict_of
 from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record import RunRecord
-from llmops_kernel.views.waterfall import lines
+from llmops_kernel.views.waterfall import lines, waterfall_of
 from tests.train.strategy_pairs import compiled_ops, free_port
 
 LENGTH = 64
-STEPS = 24
+STEPS = 20
 HOOKS = {
     # A row that takes 20 ms to format.
     "slow loader": """\
@@ -94,6 +94,7 @@ def config_of(case: str) -> dict[str, Any]:
         "training": {"micro_batch_size": micro, "global_batch_size": rows, "max_steps": STEPS},
     }
     if case == "slow loader":
+        config["training"] |= {"micro_batch_size": 4, "global_batch_size": 4}
         config["data"] |= {"streaming": True, "shuffle": False}
     if HOOKS[case]:
         config["hooks"] = "hooks.py"
@@ -121,8 +122,8 @@ class Trained:
         losses, measured = waterfall_of(self.view), self.view.measured
         assert losses is not None
         assert measured is not None
-        steps = self.view.steps
-        wall_s = steps[-1].time_s - steps[-1 - measured.steps].time_s
+        first, last = self.view.steps[-measured.steps], self.view.steps[-1]
+        wall_s = last.time_s - first.time_s + (first.step_time_s or 0.0)
         return losses.total * measured.window_s / wall_s
 
 
@@ -147,7 +148,8 @@ def work(config: str, folder: Path) -> None:
         rank=rank,
         world_size=size,
         local_rank=rank,
-        local_world_size=size,
+        # One thread each: others on this machine disturb it less than two that wait for each other.
+        local_world_size=2,
         folder=folder,
         workspace=folder.parent,
         journal=journal,
@@ -199,7 +201,7 @@ def try_case(case: str, root: Path) -> tuple[Trained, Verdict, Trained | None]:
     workspace = root / case.replace(" ", "-")
     workspace.mkdir()
     text = " ".join(f"dish number {number} of the menu," for number in range(LENGTH))
-    (workspace / "rows.jsonl").write_text((json.dumps({"text": text}) + "\n") * 512)
+    (workspace / "rows.jsonl").write_text((json.dumps({"text": text}) + "\n") * 256)
     (workspace / "hooks.py").write_text(HOOKS[case])
     before = trained(config_of(case), workspace, "before")
     verdict = verdict_of(before.record, before.view)

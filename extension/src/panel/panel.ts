@@ -8,6 +8,7 @@ import {
   evaluations,
   figures,
   header,
+  losses,
   logTail,
   members,
   messages,
@@ -47,7 +48,7 @@ export class RunPanel {
     const samplesPart = samples(actions.askForSamples);
     const log = logTail();
     const before = [header(actions.stop), progress(), figures()];
-    const after = [waterfall(), evaluations(), members()];
+    const after = [waterfall(), losses(), evaluations(), members()];
     const last = outputs();
     const parts = [
       ...before,

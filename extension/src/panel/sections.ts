@@ -4,6 +4,7 @@ import {
   PanelBar,
   PanelFailure,
   PanelFigure,
+  PanelLosses,
   PanelOutput,
   PanelTable,
   PanelWaterfall
@@ -34,6 +35,7 @@ const NOT_STARTED: PanelWaterfall = {
   first: 'first step'
 };
 const NO_TABLE: PanelTable = { columns: [], rows: [] };
+const NO_LOSSES: PanelLosses = { rows: [], note: '', verdict: '', change: '' };
 
 /** Name, state and facts of the run; without `stop` there is no button for it. */
 export function header(stop: (() => void) | undefined): ISection {
@@ -315,6 +317,27 @@ function waterfallRow(bar: PanelBar): HTMLElement {
     h('div.track', {}, fill),
     h('span.phasedetail.ellipsed', {}, detail)
   );
+}
+
+/** Where the FLOPs go, and the setting to change. */
+export function losses(): ISection {
+  const title = h('summary', {}, 'Where the FLOPs go');
+  const verdict = h('p.verdict');
+  const rows = h('div.waterfall.losses', { role: 'list' });
+  const note = h('div.muted.later');
+  const change = h('div.change');
+  const element = h('details.fold', {}, title, verdict, change, rows, note);
+  const draw = onChange((shown: PanelLosses) => {
+    element.hidden = shown.rows.length === 0;
+    verdict.textContent = shown.verdict;
+    rows.replaceChildren(...shown.rows.map(waterfallRow));
+    note.textContent = shown.note;
+    const call = shown.change
+      ? [h('code.path', {}, shown.change), copyButton(shown.change)]
+      : [];
+    change.replaceChildren(...call);
+  });
+  return { element, update: state => draw(state.losses ?? NO_LOSSES) };
 }
 
 export function evaluations(): ISection {

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.jobs.follow import Follower
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.verdict import VerdictOfPanel
 from llmops_kernel.store.files import private_folder, write_whole
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.view import MAX_CELLS, RunView
@@ -112,6 +113,7 @@ class Watched:
         self._kept = read_cached(run.id, fingerprint=store.fingerprint(run.id))
         self._follower: Follower | None = None
         self._packed = PackedRows()
+        self._verdict = VerdictOfPanel()
         self._name = secrets.token_hex(4)
 
     @property
@@ -159,7 +161,9 @@ class Watched:
         """Return the state of the run's panel; a kept one may have an older title."""
         if self._kept is not None:
             return self._kept.panel
-        return snapshot(self.view, self.run.record, now_s=now_s)
+        record = self.run.record
+        verdict = self._verdict(record, self.view)
+        return snapshot(self.view, record, now_s=now_s, verdict=verdict)
 
     def poll(self) -> None:
         """Read what is new."""
