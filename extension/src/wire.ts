@@ -1154,6 +1154,7 @@ export interface PanelState {
   /** Name of the column that is the main curve; empty without one. */
   curve: string;
   waterfall: PanelWaterfall;
+  losses: PanelLosses;
   processes: string;
   /** Step and evaluation loss; null for a kind without evaluations. */
   evals: [number, number][] | null;
@@ -1216,6 +1217,17 @@ export interface PanelBar {
   text: string;
   running: boolean;
   interrupted: boolean;
+}
+
+/** Where the FLOPs of a training go, from the peak down to the MFU. */
+export interface PanelLosses {
+  rows: PanelBar[];
+  /** Which steps were measured, and what was not. */
+  note: string;
+  /** What bounds the run and the setting to change, in one line; empty while unknown. */
+  verdict: string;
+  /** The call that tries it, to be copied; empty without a change. */
+  change: string;
 }
 
 /** A metric of the evaluations as a curve. */

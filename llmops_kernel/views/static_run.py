@@ -37,6 +37,7 @@ from llmops_kernel.views.snapshot import (
     waiting_text,
 )
 from llmops_kernel.views.state_text import called, shown_outputs, state_text
+from llmops_kernel.views.waterfall import TITLE, Step, steps_of, waterfall_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,20 +55,24 @@ def render_png(view: RunView, *, title: str = "", now_s: float | None = None) ->
     """
     from matplotlib.figure import Figure  # 0.3 s to import
 
-    lines = picture_lines(view)
+    lines, losses = picture_lines(view), waterfall_of(view)
     below = _LINE_INCHES * (len(lines) + 1) if lines else 0.0
-    figure = Figure(figsize=(11, 3.2 + below), dpi=100, layout="constrained", facecolor="white")
-    grid = figure.add_gridspec(
-        2, 3, width_ratios=(1.2, 1, 1.1), height_ratios=(3.2, max(below, 0.01))
-    )
+    bars = [*steps_of(losses)] if losses is not None else []
+    lost = _LINE_INCHES * (len(bars) + 2) if bars else 0.0
+    size = (11, 3.2 + lost + below)
+    figure = Figure(figsize=size, dpi=100, layout="constrained", facecolor="white")
+    heights = (3.2, max(lost, 0.01), max(below, 0.01))
+    grid = figure.add_gridspec(3, 3, width_ratios=(1.2, 1, 1.1), height_ratios=heights)
     left, middle, right = (figure.add_subplot(grid[0, column]) for column in range(3))
     draw_curve(left, view)
     draw_speed(middle, view)
     draw_waterfall(right, view, now_s=time.time() if now_s is None else now_s)
     if title:
         figure.suptitle(fmt.ellipsis(title, 90), fontsize=10, parse_math=False)
+    if bars:
+        _draw_losses(figure.add_subplot(grid[1, :]), bars)
     if lines:
-        _draw_lines(figure.add_subplot(grid[1, :]), lines)
+        _draw_lines(figure.add_subplot(grid[2, :]), lines)
     buffer = io.BytesIO()
     with warnings.catch_warnings():  # A sample may have letters that the font lacks.
         warnings.filterwarnings("ignore", message="Glyph")
@@ -84,6 +89,18 @@ def picture_lines(view: RunView) -> list[str]:
         names = [name for name in ("prompt", "answer", "reference") if name in texts]
         lines += [f"{name}: {fmt.one_line(texts[name], _PICTURE_WIDTH)}" for name in names]
     return lines
+
+
+def _draw_losses(axes: Axes, bars: Sequence[Step]) -> None:
+    style_axes(axes, TITLE)
+    for place, bar in enumerate(bars):
+        colour = POINT if bar.is_loss else LINE
+        axes.barh(place, bar.width, left=bar.left, color=colour, height=0.7)
+        axes.text(1.01, place, bar.text, va="center", fontsize=8)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], fontsize=8)
+    axes.set_xlim(0, 1.08)
+    axes.set_xticks([])
+    axes.invert_yaxis()
 
 
 def _draw_lines(axes: Axes, lines: Sequence[str]) -> None:
