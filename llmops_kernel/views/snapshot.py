@@ -92,11 +92,15 @@ def snapshot(
         every_row=view.stride == 1,
         stride=view.stride,
         failures=[failure(event) for event in view.failures],
-        outputs=[
-            PanelOutput(what=output.label, path=output.path, size=fmt.byte_size(output.size_bytes))
-            for output in shown_outputs(view.outputs)
-        ],
+        outputs=_outputs(view),
     )
+
+
+def _outputs(view: RunView) -> list[PanelOutput]:
+    return [
+        PanelOutput(what=output.label, path=output.path, size=fmt.byte_size(output.size_bytes))
+        for output in shown_outputs(view.outputs)
+    ]
 
 
 def describe(record: RunRecord) -> str:
