@@ -23,6 +23,9 @@ def next_setting(
     step), then gradient checkpointing, then optimizer states in host memory, where the strategy can
     and the device is not that memory itself. An evaluation's own micro batch comes before all that,
     if memory ran out there. Each step sees the same rows as before.
+
+    A step of one micro batch that is divided keeps its gradients between the two: where those are
+    larger than half of the activations, it takes the setting after it to need less.
     """
     for changes in _candidates(config, on_gpu=on_gpu, in_evaluation=in_evaluation):
         try:
