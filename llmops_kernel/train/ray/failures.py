@@ -30,7 +30,7 @@ def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
     """
     if isinstance(error, LLMOpsError):
         return [_own(error)]
-    chosen = choose(reported(spec), error, spec)
+    chosen = choose(reported(spec), error, config_in_force(spec))
     changes = config_changes(spec)
     if not changes:
         return chosen
@@ -50,12 +50,14 @@ def reported(spec: RunSpec) -> list[FailureEvent]:
     return [FailureEvent.model_validate(value) for value in kv.values(failure_key(spec))]
 
 
-def choose(events: list[FailureEvent], error: BaseException, spec: RunSpec) -> list[FailureEvent]:
+def choose(
+    events: list[FailureEvent], error: BaseException, config: TrainingConfig
+) -> list[FailureEvent]:
     """Return what the workers reported, or the death of a worker where that explains it."""
     if raised := [failure for failure in events if not _is_symptom(failure)]:
         return group(raised)
     if ranks := lost_ranks(error):
-        return [lost_worker(error, ranks, spec)]
+        return [lost_worker(error, ranks, config)]
     if events:
         return group(events)
     return [
@@ -72,9 +74,8 @@ def _is_symptom(failure: FailureEvent) -> bool:
     return not failure.out_of_memory and is_peer_loss(failure.error + failure.message)
 
 
-def lost_worker(error: Any, ranks: tuple[int, ...], spec: RunSpec) -> FailureEvent:
+def lost_worker(error: Any, ranks: tuple[int, ...], config: TrainingConfig) -> FailureEvent:
     """Return the failure for workers whose processes are gone; no restart is left."""
-    config = config_in_force(spec)
     reason, allowed = cause(error), config.training.max_failures
     return FailureEvent(
         error="WorkerDied",
