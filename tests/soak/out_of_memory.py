@@ -1,10 +1,12 @@
 """Random trainings with little memory: none may end by it while a setting fits.
 
 `python -m tests.soak.out_of_memory --configs 200 --seed 1` trains each config of the tiny model in
-forks with a limit on their address space (RLIMIT_AS), so that allocations fail for real, wherever
-they are: in the data, the model, a step, an evaluation, a save. What decides the next setting, what
-is saved and where the next fork resumes is the product's; Ray, which starts the next worker group
-there, is not in it (tests/end_to_end/test_out_of_memory.py). One worker, ddp, no dropout.
+forks. Odd seeds limit their address space (RLIMIT_AS) when the training begins, so that allocations
+fail for real in steps, evaluations and saves; even seeds put them into a control group of little
+memory from their start, and the kernel kills them (needs root and cgroup v1, else all are as odd).
+What decides the next setting, what is saved and where the next fork resumes is the product's; Ray,
+which starts the next worker group there, is not in it (tests/end_to_end/test_out_of_memory.py does
+that). One worker, ddp, no dropout.
 
 A config passes if it ends with all steps once, as read from its journal, and the losses of a
 training without a limit that had its last setting from the start; or if that setting, the last of
@@ -22,7 +24,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,8 @@ os.environ.setdefault("LLMOPS_PEAK_TFLOPS", "10")
 
 from llmops_kernel.config.less_memory import changed, next_setting
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.checkpoint import latest
+from llmops_kernel.driver.nodes import oom_kills
 from llmops_kernel.metrics.events import RestartEvent
 from llmops_kernel.models.catalogue import prepare
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
@@ -41,7 +47,7 @@ from llmops_kernel.train.failures import describe
 
 TOLERANCE = 1e-5
 """Relative: float32 adds up the rows of a step in another order."""
-CHILD_S = 300.0
+CHILD_S = 60.0
 
 
 def random_config(draw: random.Random) -> TrainingConfig:
@@ -71,6 +77,7 @@ def random_config(draw: random.Random) -> TrainingConfig:
         },
         "performance": draw.choice(["auto", "off"]),
         "checkpoint": {"every_steps": draw.choice([None, 2])},
+        "hooks": "hooks.py",
     }
     if draw.random() < 0.6:
         values["data"]["eval"] = "eval.jsonl"
@@ -94,12 +101,65 @@ def write_rows(folder: Path, draw: random.Random) -> None:
 
 # --- Trainings in forks ---
 
+HOOKS = """\
+import os
+import resource
+from transformers import TrainerCallback
 
-def train(config: TrainingConfig, folder: Path, number: int, limit: int | None) -> dict[str, Any]:
-    """Train in a fork with so many bytes of address space more; return its failure, or {}."""
-    spawn = get_context("fork")
-    here, there = spawn.Pipe()
-    child = spawn.Process(target=_child, args=(config, folder, number, limit, there))
+
+class Limited(TrainerCallback):
+    def on_train_begin(self, *args, **kwargs):
+        limit = int(os.environ.get("SOAK_ADDRESS_SPACE", 0))
+        if limit:
+            pages = int(open("/proc/self/statm").read().split()[0])
+            used = pages * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
+
+
+def callbacks():
+    return [Limited()]
+"""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bytes that a training may take besides what its process has before."""
+
+    size_bytes: int
+    group: Path | None = None
+    """Control group whose limit it is; None: of the address space."""
+
+    def apply(self) -> None:
+        """Limit this process, a fork."""
+        if self.group is None:
+            os.environ["SOAK_ADDRESS_SPACE"] = str(self.size_bytes)
+        else:
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+@contextmanager
+def control_group(size_bytes: int) -> Iterator[Path | None]:
+    """Make a control group of so much memory; None where that is not allowed."""
+    group = Path("/sys/fs/cgroup/memory") / f"llmops-soak-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        yield None
+        return
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(size_bytes))
+        yield group
+    finally:
+        (group / "memory.force_empty").write_text("0")
+        group.rmdir()
+
+
+def train(config: TrainingConfig, folder: Path, number: int, limit: Limit | None) -> dict[str, Any]:
+    """Train in a fork; return its failure, or {}."""
+    fork = get_context("fork")
+    here, there = fork.Pipe()
+    before = oom_kills()
+    child = fork.Process(target=_child, args=(config, folder, number, limit, there))
     child.start()
     there.close()
     answer: dict[str, Any] = {"error": "Killed", "message": "no answer", "out_of_memory": False}
@@ -109,13 +169,21 @@ def train(config: TrainingConfig, folder: Path, number: int, limit: int | None) 
         except EOFError:
             child.join()
             answer["message"] = f"exit code {child.exitcode}"
+            answer["out_of_memory"] = child.exitcode == -9 and oom_kills() != before
+            answer["phase"] = _open_phase(folder)
     child.kill()
     child.join()
     return answer
 
 
+def _open_phase(folder: Path) -> str:
+    """Return the phase in which the newest training was killed."""
+    view = TrainingView(FolderTail(folder / "journal").read())
+    return next((phase.name for phase in reversed(view.phases()) if phase.end_s is None), "")
+
+
 def _child(
-    config: TrainingConfig, folder: Path, number: int, limit: int | None, answer: Any
+    config: TrainingConfig, folder: Path, number: int, limit: Limit | None, answer: Any
 ) -> None:
     with (folder / f"{number}.log").open("w") as log:
         os.dup2(log.fileno(), 1)
@@ -126,11 +194,11 @@ def _child(
     from llmops_kernel.train import loop
 
     if limit is not None:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
+        limit.apply()
     try:
         loop.train(config, context)
     except BaseException as error:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         failure = describe(error, rank=0, workspace=workspace, config=config)
         where = {"step": context.step, "phase": context.in_phase}
         answer.send({**failure.model_dump(mode="json"), **where})
@@ -140,9 +208,11 @@ def _child(
 
 
 def adapted(
-    config: TrainingConfig, folder: Path, limit: int
+    config: TrainingConfig, folder: Path, limit: Limit
 ) -> tuple[TrainingConfig, Any, Counter[str]]:
-    """Train until a setting fits; return the last one, its failure ({}: none) and where it failed."""
+    """Train until a setting fits; return the last one, its failure ({}: none), and the phases in
+    which memory ran out.
+    """
     controller = JournalWriter([folder / "journal"], stream="1-controller", attempt=1)
     places: Counter[str] = Counter()
     for number in range(1, 30):
@@ -153,7 +223,9 @@ def adapted(
         changes = next_setting(config, on_gpu=False, in_evaluation=failure["phase"] == "evaluate")
         if changes is None:
             return config, failure, places
-        controller.emit(RestartEvent(from_step=0, cause="out of memory", changes=changes))
+        newest = latest(folder / "checkpoints")
+        step = newest.step if newest else 0
+        controller.emit(RestartEvent(from_step=step, cause="out of memory", changes=changes))
         config = changed(config, changes)
     raise AssertionError("the settings have no end")
 
@@ -165,15 +237,21 @@ def check(seed: int, say: Callable[[str], None]) -> str:
     """Return `fits`, `adapted`, `nothing fits` or what is wrong."""
     draw = random.Random(seed)
     config = random_config(draw)
-    limit = int(draw.uniform(20e6, 400e6))
-    with tempfile.TemporaryDirectory(prefix="llmops-oom-") as root:
+    is_killed = seed % 2 == 0
+    size_bytes = int(draw.uniform(60e6, 250e6) if is_killed else draw.uniform(10e6, 200e6))
+    with ExitStack() as stack:
+        root = stack.enter_context(tempfile.TemporaryDirectory(prefix="llmops-oom-"))
+        group = stack.enter_context(control_group(size_bytes)) if is_killed else None
+        limit = Limit(size_bytes, group)
         workspace = Path(root)
         write_rows(workspace, draw)
+        (workspace / "hooks.py").write_text(HOOKS)
         run, whole = workspace / "run", workspace / "whole"
         for folder in (run, whole):
             folder.mkdir()
         last, failure, places = adapted(config, run, limit)
-        say(f"seed {seed}: {limit / 1e6:.0f} MB, {dict(places)}")
+        kind = "kernel" if group else "address space"
+        say(f"seed {seed}: {size_bytes / 1e6:.0f} MB, {kind}, {dict(places)}")
         if failure.get("out_of_memory"):
             alone = workspace / "alone"
             alone.mkdir()
