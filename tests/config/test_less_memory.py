@@ -94,13 +94,16 @@ BASE: dict[str, Any] = {
 
 def all_settings(values: dict[str, Any], **where: bool) -> list[dict[str, Any]]:
     config, changes = TrainingConfig.model_validate({**BASE, **values}), []
-    while more := next_setting(config, **{"on_gpu": True, **where}):
+    while more := next_setting(config, **({"on_gpu": True} | where)):
         changes.append(more)
         config = changed(config, more)
     return changes
 
 
-LAST = [{"parallelism.gradient_checkpointing": True}, {"parallelism.offload_optimizer": "cpu"}]
+LAST: list[dict[str, Any]] = [
+    {"parallelism.gradient_checkpointing": True},
+    {"parallelism.offload_optimizer": "cpu"},
+]
 
 
 @pytest.mark.parametrize(
