@@ -63,7 +63,7 @@ def limit(workspace: Path, *, fit: list[tuple[int, int]], in_evaluation: int, ra
     (workspace / "hooks.py").write_text(text)
 
 
-def losses(run: llmops.Run) -> dict[int, float]:
+def losses(run: llmops.Run) -> dict[int, float | None]:
     assert isinstance(run.view, TrainingView)
     return {step.step: step.loss for step in run.view.steps}
 
