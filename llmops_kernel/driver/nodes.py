@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,19 @@ def only_node() -> Node:
     price = NodePrice.read(os.environ)
     is_alone = price is not None and price.only_node
     return os.uname().nodename, os.environ[NODE_PRICE_ENV_VAR] if is_alone else ""
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed because memory ran out; None: not known.
+
+    Of the container, where there is one (cgroup v2), else of the whole node.
+    """
+    for file in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
+        with suppress(OSError):
+            counts = dict(line.split() for line in Path(file).read_text().splitlines())
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
+    return None
 
 
 class NodeHolds:

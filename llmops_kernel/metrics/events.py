@@ -7,7 +7,7 @@ or seen twice; streams are merged by `time_s`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -278,6 +278,11 @@ class FailureEvent(Event):
     file: str = ""
     """File of the user's workspace, relative; empty when the failure is not in user code."""
     line: int | None = None
+    out_of_memory: bool = False
+    step: int | None = None
+    """Step in which it happened, counted from 1; 0: before the first one; None: not known."""
+    phase: str = ""
+    """Phase in which it happened, such as `evaluate`; empty between phases, as in a step."""
 
 
 class RestartEvent(Event):
@@ -288,6 +293,9 @@ class RestartEvent(Event):
     """Step of the checkpoint it resumes from; 0 is the beginning."""
     cause: str
     failures_left: int | None = None
+    changes: dict[str, Any] = Field(default_factory=dict)
+    """Settings that the new group has in place of the config's, by the paths of their fields: after
+    running out of memory."""
 
 
 class QueueEvent(Event):

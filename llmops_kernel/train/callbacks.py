@@ -122,6 +122,10 @@ class JournalCallback(TrainerCallback):
         """End what counts as the optimizer's step."""
         self._timer.parts.enter("between")
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the step, for a failure in it."""
+        self._context.step = state.global_step + 1
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
         stop = self._context.is_main and self._context.stop_requested()

@@ -64,6 +64,10 @@ class WorkerContext:
     host: str = ""
     resume: bool = True
     """Resume from the newest complete checkpoint in `folder`, if there is one."""
+    step: int = 0
+    """Step that is computed, counted from 1; 0 before the first one."""
+    in_phase: str = ""
+    """Phase that has begun and not ended; empty between phases."""
     stop_requested: Callable[[], bool] = field(default=lambda: False)
     """Called on rank 0 only, between start-up phases and once a step; must be cheap."""
 
@@ -77,7 +81,9 @@ class WorkerContext:
         return (self.workspace, *self.fallback_workspaces)
 
     def emit(self, event: Event) -> None:
-        """Write the event to the journal on rank 0; do nothing on other ranks."""
+        """Note in which phase this worker is, and on rank 0 write the event to the journal."""
+        if isinstance(event, PhaseEvent):
+            self.in_phase = event.name if event.state == "begin" else ""
         if self.journal is not None:
             self.journal.emit(event)
             self.say(event)

@@ -25,13 +25,16 @@ _PEER_LOSS = (
     "socket timeout",
     "distbackenderror",
 )
+_NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "status_alloc_failed")
+"""Of PyTorch on a CPU; CUDA and NCCL; C++; cuBLAS and cuDNN."""
 
 
 def describe(
     error: BaseException, *, rank: int, workspace: Path, config: TrainingConfig | None = None
 ) -> FailureEvent:
     """Return the failure event of one rank, with the deepest line in the user's workspace."""
-    message, remedy = _explain(error, config)
+    shortage = _out_of_memory(error)
+    message, remedy = _explain(error, config, shortage)
     file, line = _user_line(error, workspace)
     return FailureEvent(
         error=_name(error),
@@ -41,6 +44,7 @@ def describe(
         traceback="".join(traceback.format_exception(error)).strip(),
         file=file,
         line=line,
+        out_of_memory=shortage is not None,
     )
 
 
@@ -57,9 +61,11 @@ def _cause(error: BaseException) -> BaseException:
     return error.__cause__ or error if wrapped and type(error).__name__ == "HookError" else error
 
 
-def _explain(error: BaseException, config: TrainingConfig | None) -> tuple[str, str]:
-    if _is_out_of_memory(_cause(error)):
-        request = _first_line(_cause(error))
+def _explain(
+    error: BaseException, config: TrainingConfig | None, shortage: BaseException | None
+) -> tuple[str, str]:
+    if shortage is not None:
+        request = _first_line(shortage)
         return f"Out of memory: {request} ({_free_memory()})", memory_remedy(config)
     if isinstance(error, LLMOpsError):
         return error.message, error.remedy
@@ -112,15 +118,31 @@ def memory_remedy(config: TrainingConfig | None) -> str:
     return "`llmops resubmit RUN` with one of: " + "; ".join(ideas[:3])
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, on the device or the host; also in a hook of the user's."""
+    return _out_of_memory(error) is not None
+
+
+def _out_of_memory(error: BaseException) -> BaseException | None:
+    """Return the error of the allocation; that of a hook or a row is a cause of the one raised."""
+    return next((one for one in _chain(error) if _says_out_of_memory(one)), None)
+
+
+def _says_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in text
-        or "out of memory" in text
+        or any(words in text for words in _NO_MEMORY)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     )
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:
+        chain.append(cause)
+    return chain
 
 
 def _user_line(error: BaseException, workspace: Path) -> tuple[str, int | None]:
@@ -130,10 +152,7 @@ def _user_line(error: BaseException, workspace: Path) -> tuple[str, int | None]:
     """
     deepest: tuple[str, int | None] = ("", None)
     root = workspace.resolve()
-    chain = [error]
-    while (cause := chain[-1].__cause__) is not None and cause not in chain:
-        chain.append(cause)
-    for exception in chain:
+    for exception in _chain(error):
         if (
             isinstance(exception, SyntaxError)
             and exception.filename

@@ -20,7 +20,7 @@ from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
 from llmops_kernel.train.callbacks import JournalCallback
-from llmops_kernel.train.checkpoints import output
+from llmops_kernel.train.checkpoints import last_step, output
 from llmops_kernel.train.checkpoints.output import Trained
 from llmops_kernel.train.checkpoints.resume import resume_path
 from llmops_kernel.train.checkpoints.store import wait_for_hashes
@@ -89,7 +89,8 @@ class TrainingSession:
             with own_numbers(is_main=self.context.is_main, warn=self.context.emit) as numbers:
                 self.build_trainer(numbers)
                 self.restore_rows()
-                return self.train()
+                with last_step.saved_when_out_of_memory(self.trainer, self.context):
+                    return self.train()
         finally:
             if self.data.stream is not None:  # Its thread must not outlive the interpreter.
                 self.data.stream.rows.close()
@@ -445,9 +446,8 @@ class TrainingSession:
     def train(self) -> Outcome:
         """Train to the end or to a stop, then evaluate and save the result."""
         evaluation, resume = self.config.evaluation, self.resume
-        self.arguments.eval_on_start = bool(
-            self.evaluator and evaluation.at_start and resume is None
-        )
+        is_due = evaluation.at_start if resume is None else last_step.is_before_evaluation(resume)
+        self.arguments.eval_on_start = bool(self.evaluator and is_due)
         self.trainer.train(resume_from_checkpoint=str(resume) if resume else None)
         step, stopped = self.trainer.state.global_step, self.journal.stopped
         if not stopped:

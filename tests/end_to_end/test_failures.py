@@ -36,7 +36,7 @@ def test_an_exception_on_one_rank_is_reported_once_with_its_line_and_not_retried
     assert run.logs().count("raise KeyError('seven')") >= 1
 
 
-def test_out_of_memory_says_what_was_asked_and_three_settings(
+def test_out_of_memory_with_every_setting_says_what_was_asked_and_tried(
     submit: Submit, workspace: Path
 ) -> None:
     (workspace / "hooks.py").write_text(
@@ -47,8 +47,12 @@ def test_out_of_memory_says_what_was_asked_and_three_settings(
     assert run.view.message.startswith("Out of memory")
     assert "you tried to allocate" in run.view.message
     assert "GB of host memory free" in run.view.message
-    assert run.view.remedy.count(";") == 2
-    assert "micro_batch_size=1" in run.view.remedy
+    assert "one of: data.max_length=32" in run.view.remedy
+    assert run.view.remedy.endswith(
+        "the run had gone on with micro_batch_size=1 (was 2, global batch kept);"
+        " then parallelism.gradient_checkpointing=true"
+    )
+    assert [restart.from_step for restart in run.view.restarts] == [0, 0]
 
 
 def test_a_full_disk_is_reported(submit: Submit, workspace: Path) -> None:

@@ -191,6 +191,8 @@ class TrainingSection(Section):
     """Stop after this many optimizer steps."""
     max_failures: int = Field(default=1, ge=0)
     """How many times Ray Train restarts the workers from the last checkpoint after a worker has died."""
+    on_oom: Literal["adapt", "stop"] = "adapt"
+    """When memory runs out: `adapt` goes on with the next setting that needs less (half the micro batch at the same global batch, then gradient checkpointing, then optimizer states in host memory), which is no failure of `max_failures`; `stop` ends the run FAILED."""
     freeze: tuple[str, ...] = ()
     """Weights that are not trained, by their names in the model: `[embed_tokens, "layers.0.*"]`; `*` stands for any letters, and a part of a name is enough."""
     train_only: tuple[str, ...] = ()

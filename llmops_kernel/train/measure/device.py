@@ -267,7 +267,9 @@ def measure(dtype: torch.dtype, *, budget_s: float = BUDGET_S) -> float | None:
     """Return FLOP per second of this process's threads; None on a busy machine."""
 
     def make_product(size: int) -> Product:
-        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+        # A generator of its own: whether a run measures must not change what its dropout draws.
+        drawn = torch.randn(2, size, size, generator=torch.Generator())
+        left, right = drawn.to(dtype)
         return lambda: left @ right
 
     samples = take_samples(make_product, budget_s=budget_s)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray.train import WorkerGroupError
 
+from llmops_kernel.config.less_memory import changed, describe_changes
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.compat import is_lost_worker
@@ -16,6 +18,7 @@ from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
+from llmops_kernel.train.ray.worker import config_changes, config_in_force, failure_key
 
 # --- Failure events of an attempt ---
 
@@ -27,20 +30,36 @@ def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
     """
     if isinstance(error, LLMOpsError):
         return [_own(error)]
-    prefix = kv.key(spec.run_id, spec.attempt, "failure/")
-    reported = [FailureEvent.model_validate(value) for value in kv.values(prefix)]
-    return choose(reported, error, spec)
+    chosen = choose(reported(spec), error, config_in_force(spec))
+    changes = config_changes(spec)
+    if not changes:
+        return chosen
+    config, tried = TrainingConfig.model_validate(spec.config), []
+    for each in changes:
+        tried.append(describe_changes(config, each))
+        config = changed(config, each)
+    text = f"after running out of memory before, the run had gone on with {'; then '.join(tried)}"
+    return [
+        failure.model_copy(update={"remedy": "; ".join(filter(None, (failure.remedy, text)))})
+        for failure in chosen
+    ]
 
 
-def choose(reported: list[FailureEvent], error: BaseException, spec: RunSpec) -> list[FailureEvent]:
+def reported(spec: RunSpec) -> list[FailureEvent]:
+    """Return what the workers that run with the newest settings stored of their failures."""
+    return [FailureEvent.model_validate(value) for value in kv.values(failure_key(spec))]
+
+
+def choose(
+    events: list[FailureEvent], error: BaseException, config: TrainingConfig
+) -> list[FailureEvent]:
     """Return what the workers reported, or the death of a worker where that explains it."""
-    raised = [failure for failure in reported if not is_peer_loss(failure.error + failure.message)]
-    if raised:
+    if raised := [failure for failure in events if not _is_symptom(failure)]:
         return group(raised)
     if ranks := lost_ranks(error):
-        return [lost_worker(error, ranks, spec)]
-    if reported:
-        return group(reported)
+        return [lost_worker(error, ranks, config)]
+    if events:
+        return group(events)
     return [
         _own(
             RunError(
@@ -51,9 +70,12 @@ def choose(reported: list[FailureEvent], error: BaseException, spec: RunSpec) ->
     ]
 
 
-def lost_worker(error: Any, ranks: tuple[int, ...], spec: RunSpec) -> FailureEvent:
+def _is_symptom(failure: FailureEvent) -> bool:
+    return not failure.out_of_memory and is_peer_loss(failure.error + failure.message)
+
+
+def lost_worker(error: Any, ranks: tuple[int, ...], config: TrainingConfig) -> FailureEvent:
     """Return the failure for workers whose processes are gone; no restart is left."""
-    config = TrainingConfig.model_validate(spec.config)
     reason, allowed = cause(error), config.training.max_failures
     return FailureEvent(
         error="WorkerDied",
@@ -84,6 +106,48 @@ def is_code_failure(error: Any) -> bool:
     if any(is_lost_worker(failure) for failure in failures):
         return False
     return not all(is_peer_loss(f"{type(failure).__name__} {failure}") for failure in failures)
+
+
+def out_of_memory(
+    error: Any, events: Sequence[FailureEvent], *, is_kernel: Callable[[tuple[int, ...]], bool]
+) -> FailureEvent | None:
+    """Return the failure if a worker ran out of memory and no other one failed by itself.
+
+    It raised, or was killed by Ray's memory monitor or the kernel; `is_kernel` returns whether the
+    kernel killed a process of these ranks' nodes because memory ran out.
+    """
+    raised = [failure for failure in events if not _is_symptom(failure)]
+    if raised:
+        first = raised[0].model_copy(
+            update={"ranks": tuple(sorted({rank for one in raised for rank in one.ranks}))}
+        )
+        return first if all(failure.out_of_memory for failure in raised) else None
+    ranks = lost_ranks(error)
+    reasons = [death_reason(str(error.worker_failures[rank])) for rank in ranks]
+    of_memory = [reason for reason in reasons if _OUT_OF_MEMORY in reason]
+    is_known = any("by Ray" in reason for reason in of_memory)
+    if not of_memory or not (is_known or is_kernel(ranks)):
+        return None
+    peer = events[0] if events else None
+    return FailureEvent(
+        error="WorkerDied",
+        message=cause(error),
+        ranks=ranks,
+        out_of_memory=True,
+        step=peer.step if peer else None,
+        phase=peer.phase if peer else "",
+    )
+
+
+def describe_shortage(failure: FailureEvent) -> str:
+    """Return `out of memory at step 7 of worker rank 1`."""
+    ranks = ", ".join(map(str, failure.ranks))
+    worker = f"worker rank{'s' if len(failure.ranks) > 1 else ''} {ranks}"
+    step = f" at step {failure.step:,}" if failure.step else ""
+    if failure.phase in ("", "first_step"):
+        return f"out of memory{step} of {worker}"
+    after = f" after step {failure.step:,}" if failure.step else ""
+    return f"out of memory of {worker} in phase {failure.phase}{after}"
 
 
 def lost_ranks(error: Any) -> tuple[int, ...]:

@@ -6,22 +6,38 @@ import asyncio
 import importlib
 import os
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import ray
 from ray.train import FailureConfig, Result
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from llmops_kernel.config.less_memory import describe_changes, next_setting
 from llmops_kernel.driver import compat
-from llmops_kernel.driver.nodes import NodeHolds, this_node
+from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.nodes import Node, NodeHolds, oom_kills, this_node
 from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.hardware import loopback
 from llmops_kernel.metrics.events import RestartEvent, WarningEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.store.run_lines import RunLines
-from llmops_kernel.train.ray.failures import cause, is_code_failure
-from llmops_kernel.train.ray.worker import newest_step, open_journal
+from llmops_kernel.train.ray.failures import (
+    cause,
+    describe_shortage,
+    is_code_failure,
+    out_of_memory,
+    reported,
+)
+from llmops_kernel.train.ray.worker import (
+    config_changes,
+    config_in_force,
+    newest_step,
+    open_journal,
+)
 
 
 def make_trainer(
@@ -78,15 +94,20 @@ FailureDecision: Any = compat.get("FailureDecision")
 class RunFailurePolicy(DefaultFailurePolicy):
     """Restarts after a lost worker, and raises an error in the code: it would only come again.
 
-    Ray's default policy restarts after both, so the user waits for the same traceback twice.
+    Ray's default policy restarts after both, so the user waits for the same traceback twice. What
+    runs out of memory is restarted with a setting that needs less, as long as there is one.
     """
 
-    def __init__(self, failure_config: FailureConfig, spec: RunSpec) -> None:
+    def __init__(
+        self, failure_config: FailureConfig, spec: RunSpec, *, kills: NodeKills, on_gpu: bool
+    ) -> None:
         super().__init__(failure_config)
-        self._spec = spec
+        self._spec, self._kills, self._on_gpu = spec, kills, on_gpu
 
     def make_decision(self, training_failed_error: Any) -> Any:
         """Return RAISE for an error in the code, else what Ray's default policy decides."""
+        if self._adapt(training_failed_error):
+            return FailureDecision.RETRY
         if is_code_failure(training_failed_error):
             return FailureDecision.RAISE
         decision = super().make_decision(training_failed_error)
@@ -94,15 +115,85 @@ class RunFailurePolicy(DefaultFailurePolicy):
             self._journal_restart(training_failed_error)
         return decision
 
-    def _journal_restart(self, error: Any) -> None:
-        writer = open_journal(self._spec, "controller")
-        event = RestartEvent(
-            from_step=newest_step(self._spec),
-            cause=cause(error),
-            failures_left=self.failure_config.max_failures - self._worker_group_failures,
+    def _adapt(self, error: Any) -> bool:
+        """Choose the next setting if memory ran out; return whether there is one."""
+        config = config_in_force(self._spec)
+        if config.training.on_oom == "stop":
+            return False
+        failure = out_of_memory(error, reported(self._spec), is_kernel=self._kills.happened)
+        if failure is None:
+            return False
+        changes = next_setting(
+            config, on_gpu=self._on_gpu, in_evaluation=failure.phase == "evaluate"
         )
+        if changes is None:
+            return False
+        name = kv.key(self._spec.run_id, self._spec.attempt, "changes")
+        kv.put(name, [*config_changes(self._spec), changes])
+        words = describe_changes(config, changes)
+        text = f"{describe_shortage(failure)}; goes on with {words}"
+        self._journal(RestartEvent(from_step=newest_step(self._spec), cause=text, changes=changes))
+        return True
+
+    def _journal_restart(self, error: Any) -> None:
+        self._journal(
+            RestartEvent(
+                from_step=newest_step(self._spec),
+                cause=cause(error),
+                failures_left=self.failure_config.max_failures - self._worker_group_failures,
+            )
+        )
+
+    def _journal(self, event: RestartEvent) -> None:
+        writer = open_journal(self._spec, "controller")
         RunLines().take(writer.emit(event))
         writer.close()
+
+
+Kills = tuple[str, int | None]
+"""A node's id, and what `oom_kills` returns there."""
+
+
+def kills_here() -> tuple[Node, Kills]:
+    """Return this worker's node, and how often memory ran out on it so far."""
+    node = this_node()
+    return node, (node[0], oom_kills())
+
+
+class NodeKills:
+    """Knows whether the kernel killed a process of a worker's node because memory ran out.
+
+    A worker that was killed by signal 9 does not say by whom.
+    """
+
+    def __init__(self) -> None:
+        self._at_start: list[Kills] = []
+
+    def begin(self, kills: Sequence[Kills]) -> None:
+        """Take the counts of the nodes of all ranks, when a worker group starts."""
+        self._at_start = list(kills)
+
+    def happened(self, ranks: Sequence[int]) -> bool:
+        """Return whether one of the ranks' nodes counts more such kills than at the start."""
+        before = dict(self._at_start[rank] for rank in ranks if rank < len(self._at_start))
+        for node_id, count in before.items():
+            now = self._now(node_id)
+            if count is not None and now is not None and now > count:
+                return True
+        return False
+
+    def _now(self, node_id: str) -> int | None:
+        if node_id == this_node()[0]:
+            return oom_kills()
+        # A node that is gone or has no process left does not answer.
+        with suppress(Exception):
+            there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+            task = ray.remote(num_cpus=0, scheduling_strategy=there)(oom_kills)
+            return ray.get(task.remote(), timeout=_ANSWER_S)
+        return None
+
+
+_ANSWER_S = 20.0
 
 
 class _NoBarrier:
@@ -156,11 +247,13 @@ class RunController(TrainController):
 class HoldsCallback(WorkerGroupCallback):
     """Reports the nodes of each worker group, from its start to its end."""
 
-    def __init__(self, holds: NodeHolds) -> None:
-        self._holds = holds
+    def __init__(self, holds: NodeHolds, kills: NodeKills) -> None:
+        self._holds, self._kills = holds, kills
 
     def after_worker_group_start(self, worker_group: Any) -> None:
-        self._holds.use(worker_group.execute(this_node))
+        answers = worker_group.execute(kills_here)
+        self._holds.use(node for node, _ in answers)
+        self._kills.begin([kills for _, kills in answers])
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:
         self._holds.use(())
@@ -190,19 +283,22 @@ class RunTrainer(TorchTrainer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._spec, self._holds, self._queue = spec, holds, queue
+        self._kills = NodeKills()
 
     def _create_default_callbacks(self) -> list[Any]:
         return [
             compat.get("AcceleratorSetupCallback")(self.backend_config, self.scaling_config),
             compat.get("BackendSetupCallback")(self.backend_config),
-            HoldsCallback(self._holds),
+            HoldsCallback(self._holds, self._kills),
             QueueCallback(self._queue),
         ]
 
     def _initialize_and_run_controller(self, **controller: Any) -> Result:
         self._holds.begin(this_node())
         failures = self.run_config.failure_config or FailureConfig()
-        controller["failure_policy"] = RunFailurePolicy(failures, self._spec)
+        controller["failure_policy"] = RunFailurePolicy(
+            failures, self._spec, kills=self._kills, on_gpu=bool(self.scaling_config.use_gpu)
+        )
         runner = RunController(**controller)
         asyncio.run(runner.run())
         return runner.get_result()

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from llmops_kernel.config.less_memory import changed
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import checkpoint, compat, storage
 from llmops_kernel.driver import kv_store as kv
@@ -38,6 +39,24 @@ def newest_step(spec: RunSpec) -> int:
         return stored.step if stored else 0
     newest = checkpoint.latest(run_folder(spec).checkpoints)
     return newest.step if newest else 0
+
+
+def config_changes(spec: RunSpec) -> list[dict[str, Any]]:
+    """Return the changes of the config after each time that memory ran out, oldest first."""
+    return kv.get(kv.key(spec.run_id, spec.attempt, "changes")) or []
+
+
+def config_in_force(spec: RunSpec) -> TrainingConfig:
+    """Return the run's config with all changes that this attempt has made."""
+    config = TrainingConfig.model_validate(spec.config)
+    for changes in config_changes(spec):
+        config = changed(config, changes)
+    return config
+
+
+def failure_key(spec: RunSpec) -> str:
+    """Return the prefix of the failures' keys; what ran with earlier settings has another one."""
+    return kv.key(spec.run_id, spec.attempt, f"failure/{len(config_changes(spec))}/")
 
 
 def _node_id() -> str:
@@ -104,9 +123,9 @@ def run_worker(payload: dict[str, Any]) -> None:
     mark_first_lines(context.rank)
     context.emit(PhaseEvent(name="workers", state="end", time_s=entered_s))
     _report_start(spec, context)
-    config = None
+    config, failures_of = None, failure_key(spec)
     try:
-        config = TrainingConfig.model_validate(spec.config)
+        config = config_in_force(spec)
         # A cold process imports PEFT here, which would import bitsandbytes and all that it says.
         hidden = nullcontext() if config.method.needs else without_bitsandbytes()
         with context.phase("imports"), hidden, without_collections():
@@ -117,10 +136,9 @@ def run_worker(payload: dict[str, Any]) -> None:
         result = {"last_step": 0, "stopped": True}
     except BaseException as error:
         failure = describe(error, rank=context.rank, workspace=Path.cwd(), config=config)
-        kv.put(
-            kv.key(spec.run_id, spec.attempt, f"failure/{context.rank}"),
-            failure.model_dump(mode="json"),
-        )
+        where = {"step": context.step, "phase": context.in_phase}
+        failure = failure.model_copy(update=where)
+        kv.put(f"{failures_of}{context.rank}", failure.model_dump(mode="json"))
         raise
     finally:
         from llmops_kernel.train.checkpoints.store import store_journal
