@@ -29,7 +29,15 @@ from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.plan_inputs import Guess, Machine, hardware_of, machine_of, setup_of
+from llmops_kernel.services.plan_inputs import (
+    Guess,
+    Machine,
+    hardware_of,
+    learned_of,
+    machine_of,
+    planned_setup,
+    speed_assumptions,
+)
 from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import cache
@@ -246,15 +254,16 @@ def _plan(
 ) -> Plan:
     assumptions: list[str] = []
     machine = machine_of(template, config, guess.device or "", assumptions)
-    setup = setup_of(config, architecture, machine, guess, assumptions)
-    hardware = hardware_of(
-        machine,
-        setup,
-        guess.network,
-        assumptions,
-        tf32=config.performance.tf32 and setup.dtype == "float32",
+    setup = planned_setup(config, architecture, machine, guess, assumptions)
+    tf32 = config.performance.tf32 and setup.dtype == "float32"
+    hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
+    learned = learned_of(current().store, machine, setup, hardware.rates, tf32=tf32)
+    has_network = bool(guess.network or (machine.host and machine.host.network_bytes_per_second))
+    assumptions += speed_assumptions(
+        setup, hardware.rates, learned, has_network=has_network, tf32=tf32
     )
-    return plan(setup, hardware, steps=_steps(config, guess), assumptions=assumptions)
+    steps = _steps(config, guess)
+    return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
 
 
 def _steps(config: TrainingConfig, guess: Guess) -> int | None:
@@ -339,7 +348,7 @@ def traced(
     single = TrainingConfig.model_validate(values)
     model = _values_of_model(loaded, root, guess.model_config)
     job = json.dumps({"config": values, "model_config": model})
-    setup = setup_of(single, _architecture(model), Machine(), guess, [])
+    setup = planned_setup(single, _architecture(model), Machine(), guess, [])
     setup = replace(setup, logits="all", optimizer="adamw", on_gpu=False, is_padded=True)
     planned = memory(setup)
     answer = _run_tracer(job, timeout_s)

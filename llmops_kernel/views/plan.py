@@ -44,6 +44,7 @@ def facts(values: Values) -> dict[str, str]:
         "speed": _speed(values),
         "cost": _cost(values),
         "traced": _traced(values.get("traced")),
+        "learned": "\n".join(learned_words(values["learned"])),
         "assumed": "\n".join(values["assumptions"]),
     }
     return {label: text for label, text in pairs.items() if text}
@@ -134,6 +135,23 @@ def _speed(values: Values) -> str:
         f"{fmt.rate(speed['tokens_per_second'])} tokens/s, MFU {fmt.percent(speed['mfu'])},"
         f" {fmt.step_time(speed['step_s'])} a step ({shares})"
     )
+
+
+def learned_words(learned: Values | None) -> list[str]:
+    """Return what was learned from how many runs, and how wrong such predictions have been."""
+    if learned is None:
+        return []
+    lines = [f"speed from {_runs(learned['runs'], learned['speed_error'])}"]
+    if learned["memory_runs"]:
+        lines.append(f"memory from {_runs(learned['memory_runs'], learned['memory_error'])}")
+    return lines
+
+
+def _runs(count: int, error: float | None) -> str:
+    words = f"{counted(count, 'run')} on this device"
+    if error is None:
+        return f"{words}, with an error that is not known yet"
+    return f"{words}: median error {error:.1%}, of each run planned from those before it"
 
 
 def _cost(values: Values) -> str:
