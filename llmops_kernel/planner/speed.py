@@ -175,8 +175,27 @@ def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
     skips = setup.attention == "flash" or (setup.attention == "sdpa" and not setup.is_padded)
     executed = training(causal=skips) - without + references
     if setup.checkpointing:
-        executed += forward(causal=skips) - head
+        executed += forward(causal=skips) - head - 2.0 * _not_again(setup) * tokens
     return required, executed
+
+
+def _not_again(setup: Setup) -> float:
+    """Return weights that checkpointing does not multiply with again.
+
+    PyTorch computes a layer again up to the last tensor that its backward pass reads. Where the
+    layer ends with a frozen or a trained product and a sum, the product's result is not among them.
+    """
+    traits = setup.architecture.traits
+    if traits.norms != 2 or traits.norm == "layer" or traits.head_norms == "whole":
+        return 0.0  # A norm or dropout comes after it.
+    return float(
+        sum(
+            linear.in_features * linear.out_features
+            for index, layer in enumerate(setup.architecture.layers)
+            for linear in layer.linears
+            if linear.name == "mlp.down_proj" and not setup.rank(linear, index)
+        )
+    )
 
 
 def _exposed(setup: Setup, rates: Rates, *, pass_s: float) -> float:

@@ -268,7 +268,7 @@ def _planned_text(journal: Path) -> str:
     for file in journal.glob("*-worker-*.jsonl"):
         with suppress(OSError, ValueError, KeyError):
             lines = file.read_bytes().splitlines()
-            line = next(line for line in reversed(lines) if _MEASURED in line)
+            line = next((line for line in reversed(lines) if _MEASURED in line), b"")
             event = json.loads(line)
             if event["time_s"] > written_s and event["kind"] == "start":
                 values = {"planned": event["planned"], "peak_flops": event["peak_flops"]}
