@@ -52,7 +52,8 @@ def start_event(
             use_gpu=context.use_gpu, dtype=config.model.dtype, cache_root=context.cache
         )
         try:
-            planned = _planned(config, context, data, network, parameters, chosen, measured)
+            setup = _known_setup(config, context, data, network, parameters, chosen)
+            planned = setup and _planned(setup, config.method.type, measured)
         except Exception:  # Any model's config is read here, and no plan is worth a run.
             planned = None
     # The other workers wait, so that a first measurement of the CPU is not disturbed.
@@ -85,16 +86,15 @@ def start_event(
 # --- What the planner expects ---
 
 
-def _planned(
+def _known_setup(
     config: TrainingConfig,
     context: WorkerContext,
     data: Dataset,
     network: Any,
     parameters: ParameterCount,
     chosen: Chosen,
-    measured: device.Device,
-) -> PlannedRun | None:
-    """Return the uncorrected plan of this run; None for what the planner does not count."""
+) -> Setup | None:
+    """Return this run as the planner needs it; None for what the planner does not count."""
     is_known = not (
         config.performance.compile
         or config.objective.has_other_reference
@@ -118,21 +118,25 @@ def _planned(
     )
     if abs(setup.trained_params - parameters.trainable) > _SAME * parameters.trainable:
         return None  # A frozen part, or an adapter of another run.
-    setup = _with_lengths(setup, config, data.sample, chosen)
-    is_tf32 = context.use_gpu and config.model.dtype == "float32" and device.uses_tf32()
+    return _with_lengths(setup, config, data.sample, chosen)
+
+
+def _planned(setup: Setup, method: str, measured: device.Device) -> PlannedRun:
+    """Return the uncorrected plan of a run on a device."""
+    is_tf32 = setup.on_gpu and setup.dtype == "float32" and device.uses_tf32()
     key = device_key(
         measured.name,
         dtype="tf32" if is_tf32 else setup.dtype,
-        threads=None if context.use_gpu else torch.get_num_threads(),
+        threads=None if setup.on_gpu else torch.get_num_threads(),
     )
     peak, needed = measured.peak_flops, memory(setup)
     assumed = None if peak is None else speed(setup, Rates(peak_flops=peak))
     return PlannedRun(
-        family=architecture.shape.model_type,
-        attention=attention,
+        family=setup.architecture.shape.model_type,
+        attention=setup.attention,
         device=key,
         strategy=setup.strategy,
-        method=config.method.type,
+        method=method,
         tokens=(setup.mean_length or setup.length) * setup.sequences * _rows_of_step(setup),
         work=asdict(work(setup)),
         memory={part: getattr(needed, part) for part in PARTS},
