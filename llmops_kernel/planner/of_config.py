@@ -55,10 +55,20 @@ def setup_of(
         has_head=objective.output == "text",
         logits="fused" if performance.fused_loss else "labels" if by_label else "all",
         label_share=label_share,
-        references=1 if objective.has_reference and not objective.has_other_reference else 0,
+        references=_references(config),
         on_gpu=on_gpu,
         **_of_deepspeed(config),
     )
+
+
+def _references(config: TrainingConfig) -> int:
+    """Return forward passes of the reference in each step: with its adapter turned off.
+
+    Another model, or the one that is trained as a whole, is asked once before the first step.
+    """
+    objective = config.objective
+    is_asked = objective.has_reference and not objective.has_other_reference
+    return int(is_asked and config.method.saves == "adapter")
 
 
 def by_label(config: TrainingConfig) -> bool:

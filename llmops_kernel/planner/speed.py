@@ -145,12 +145,12 @@ def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
     adapters = setup.adapters
     active = adapters.active_params if adapters is not None else 0
 
-    def forward(*, causal: bool) -> float:
+    def forward(adapter_params: int, *, causal: bool) -> float:
         return forward_flops(
             shape,
             tokens=round(tokens),
             sum_squared_lengths=squares,
-            adapter_params=active,
+            adapter_params=adapter_params,
             causal=causal,
         )
 
@@ -170,12 +170,15 @@ def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
         left_out = 1.0 - setup.label_share
     backward_of_head = 2 if setup.lora is None else 1
     without = left_out * head * (1 + backward_of_head)
-    references = setup.references * (forward(causal=True) - left_out * head)
-    required = training(causal=True) - without + references
+
+    def references(*, causal: bool) -> float:  # With their adapters turned off.
+        return setup.references * (forward(0, causal=causal) - left_out * head)
+
+    required = training(causal=True) - without + references(causal=True)
     skips = setup.attention == "flash" or (setup.attention == "sdpa" and not setup.is_padded)
-    executed = training(causal=skips) - without + references
+    executed = training(causal=skips) - without + references(causal=skips)
     if setup.checkpointing:
-        executed += forward(causal=skips) - head - 2.0 * _not_again(setup) * tokens
+        executed += forward(active, causal=skips) - head - 2.0 * _not_again(setup) * tokens
     return required, executed
 
 

@@ -25,6 +25,7 @@ from llmops_kernel.kinds.reading import ConfigLike, combined, from_text, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.planner.architecture import Architecture
+from llmops_kernel.planner.learning import PastRun
 from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
 from llmops_kernel.services.backend import current
@@ -35,6 +36,7 @@ from llmops_kernel.services.plan_inputs import (
     hardware_of,
     learned_of,
     machine_of,
+    past_runs,
     planned_setup,
     speed_assumptions,
 )
@@ -86,6 +88,10 @@ class Planning:
     def template(self) -> AnyTemplate:
         return load_cluster_template(self.cluster)
 
+    @cached_property
+    def past(self) -> list[PastRun]:
+        return past_runs(current().store)
+
     def plan(self, config: ConfigLike, overrides: Overrides = (), *, name: str = "") -> Planned:
         """Return the plan of a config. Raises ConfigError with all its mistakes, ModelError."""
         loaded, root = _loaded(config, overrides, self.workspace)
@@ -93,8 +99,22 @@ class Planning:
         if key not in self._architectures:
             self._architectures[key] = architecture_of(loaded, root, self.guess.model_config)
         usual = str(config) if isinstance(config, str | Path) else loaded.name
-        planned = _plan(loaded, self._architectures[key], self.template, self.guess)
-        return Planned(name or usual, planned)
+        return Planned(name or usual, self._plan(loaded, self._architectures[key]))
+
+    def _plan(self, config: TrainingConfig, architecture: Architecture) -> Plan:
+        guess, assumptions = self.guess, list[str]()
+        machine = machine_of(self.template, config, guess.device or "", assumptions)
+        setup = planned_setup(config, architecture, machine, guess, assumptions)
+        tf32 = config.performance.tf32 and setup.dtype == "float32"
+        hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
+        learned = learned_of(self.past, machine, setup, hardware.rates, tf32=tf32)
+        host = machine.host
+        has_network = bool(guess.network or (host and host.network_bytes_per_second))
+        assumptions += speed_assumptions(
+            setup, hardware.rates, learned, has_network=has_network, tf32=tf32
+        )
+        steps = _steps(config, guess)
+        return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
 
 
 def plan_config(
@@ -247,23 +267,6 @@ def fastest(plans: Iterable[Planned]) -> Planned | None:
     speeds = [(one.plan.speed, one) for one in plans if one.plan.fits]
     known = [(speed.tokens_per_second, one) for speed, one in speeds if speed is not None]
     return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-
-def _plan(
-    config: TrainingConfig, architecture: Architecture, template: AnyTemplate, guess: Guess
-) -> Plan:
-    assumptions: list[str] = []
-    machine = machine_of(template, config, guess.device or "", assumptions)
-    setup = planned_setup(config, architecture, machine, guess, assumptions)
-    tf32 = config.performance.tf32 and setup.dtype == "float32"
-    hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
-    learned = learned_of(current().store, machine, setup, hardware.rates, tf32=tf32)
-    has_network = bool(guess.network or (machine.host and machine.host.network_bytes_per_second))
-    assumptions += speed_assumptions(
-        setup, hardware.rates, learned, has_network=has_network, tf32=tf32
-    )
-    steps = _steps(config, guess)
-    return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
 
 
 def _steps(config: TrainingConfig, guess: Guess) -> int | None:

@@ -223,9 +223,9 @@ _LOOKED_AT: Final = 300
 
 
 def learned_of(
-    store: RunStore, machine: Machine, setup: Setup, rates: Rates | None, *, tf32: bool
+    runs: Sequence[PastRun], machine: Machine, setup: Setup, rates: Rates | None, *, tf32: bool
 ) -> Learned | None:
-    """Return what runs of the store on such devices teach; None without one."""
+    """Return what runs on such devices teach, the oldest first; None without one."""
     if machine.on_gpu:
         name = machine.name if machine.accelerator is None else machine.accelerator.name
         threads = None
@@ -235,7 +235,7 @@ def learned_of(
     if not name:
         return None
     return learn(
-        past_runs(store),
+        runs,
         family=setup.architecture.shape.model_type,
         attention=setup.attention,
         device=device_key(name, dtype="tf32" if tf32 else setup.dtype, threads=threads),
@@ -267,9 +267,10 @@ def _planned_text(journal: Path) -> str:
     newest, written_s = "", 0.0
     for file in journal.glob("*-worker-*.jsonl"):
         with suppress(OSError, ValueError, KeyError):
-            lines = file.read_bytes().splitlines()
-            line = next((line for line in reversed(lines) if _MEASURED in line), b"")
-            event = json.loads(line)
+            data = file.read_bytes()
+            if (at := data.rfind(_MEASURED)) < 0:
+                continue
+            event = json.loads(data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)])
             if event["time_s"] > written_s and event["kind"] == "start":
                 values = {"planned": event["planned"], "peak_flops": event["peak_flops"]}
                 newest, written_s = json.dumps(values), event["time_s"]

@@ -98,6 +98,7 @@ def _known_setup(
     is_known = not (
         config.performance.compile
         or config.objective.has_other_reference
+        or config.objective.type == "kto"  # It asks both models for answers to other prompts too.
         or getattr(config.objective, "mini_batch_size", None) is not None
     )
     bare = network.get_base_model() if hasattr(network, "get_base_model") else network
@@ -160,6 +161,7 @@ def _with_lengths(
     if not lengths:
         return setup
     mean, widest = fmean(lengths), max(lengths)
+    setup = replace(setup, sequences=round(len(lengths) / len(rows)))
     is_joined = config.data.packing or chosen.padding_free
     if chosen.padding_free:
         return replace(setup, length=widest, mean_length=mean)
