@@ -99,22 +99,9 @@ class Planning:
         if key not in self._architectures:
             self._architectures[key] = architecture_of(loaded, root, self.guess.model_config)
         usual = str(config) if isinstance(config, str | Path) else loaded.name
-        return Planned(name or usual, self._plan(loaded, self._architectures[key]))
-
-    def _plan(self, config: TrainingConfig, architecture: Architecture) -> Plan:
-        guess, assumptions = self.guess, list[str]()
-        machine = machine_of(self.template, config, guess.device or "", assumptions)
-        setup = planned_setup(config, architecture, machine, guess, assumptions)
-        tf32 = config.performance.tf32 and setup.dtype == "float32"
-        hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
-        learned = learned_of(self.past, machine, setup, hardware.rates, tf32=tf32)
-        host = machine.host
-        has_network = bool(guess.network or (host and host.network_bytes_per_second))
-        assumptions += speed_assumptions(
-            setup, hardware.rates, learned, has_network=has_network, tf32=tf32
-        )
-        steps = _steps(config, guess)
-        return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
+        architecture = self._architectures[key]
+        planned = _plan(loaded, architecture, self.template, self.guess, self.past)
+        return Planned(name or usual, planned)
 
 
 def plan_config(
@@ -267,6 +254,28 @@ def fastest(plans: Iterable[Planned]) -> Planned | None:
     speeds = [(one.plan.speed, one) for one in plans if one.plan.fits]
     known = [(speed.tokens_per_second, one) for speed, one in speeds if speed is not None]
     return max(known, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def _plan(
+    config: TrainingConfig,
+    architecture: Architecture,
+    template: AnyTemplate,
+    guess: Guess,
+    past: Sequence[PastRun],
+) -> Plan:
+    assumptions: list[str] = []
+    machine = machine_of(template, config, guess.device or "", assumptions)
+    setup = planned_setup(config, architecture, machine, guess, assumptions)
+    tf32 = config.performance.tf32 and setup.dtype == "float32"
+    hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
+    learned = learned_of(past, machine, setup, hardware.rates, tf32=tf32)
+    host = machine.host
+    has_network = bool(guess.network or (host and host.network_bytes_per_second))
+    assumptions += speed_assumptions(
+        setup, hardware.rates, learned, has_network=has_network, tf32=tf32
+    )
+    steps = _steps(config, guess)
+    return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
 
 
 def _steps(config: TrainingConfig, guess: Guess) -> int | None:

@@ -148,6 +148,10 @@ def test_objectives(
     config = values(folder, objective=objective, method="lora")
     setup = plan_config(config, cluster="gcp-h100", workspace=folder).plan.setup
     assert (setup.sequences, setup.has_head, setup.references) == (sequences, has_head, references)
+    # The model as it was is asked once before the first step, unless it is below an adapter.
+    whole = {**config, "method": "full"}
+    setup = plan_config(whole, cluster="gcp-h100", workspace=folder).plan.setup
+    assert setup.references == 0
 
 
 def test_assumptions_are_named_and_replaced_by_what_is_known(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -56,6 +57,25 @@ def test_planned_work_is_what_the_modules_compute(
     assert measured.peak_memory_bytes is None
     assert last.planned == planned.model_copy(update={"measured": measured})
     assert TrainingView(events).start.planned.measured == measured
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_pairs_and_their_reference(
+    make_config: Config, workspace: Path, tmp_path: Path, method: str
+) -> None:
+    rows = [{"prompt": f"what is {n}?", "chosen": f"it is {n}.", "rejected": f"no {n} {n * n}."}
+            for n in range(16)]  # fmt: skip
+    (workspace / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = make_config(
+        method=method, objective="dpo", data={"train": "pairs.jsonl"}, performance="off",
+        training={"max_steps": 4},
+    )  # fmt: skip
+    events = run(config, tmp_path / "run", workspace)
+    planned, steps = of(events, "start")[-1].planned, of(events, "step")
+    peak = of(events, "start")[-1].peak_flops
+    executed = sum(step.hfu * step.step_time_s * peak for step in steps) / len(steps)
+    assert planned.work["executed_flops"] == pytest.approx(executed, rel=0.05)
+    assert planned.tokens == pytest.approx(sum(s.tokens for s in steps) / len(steps), rel=0.03)
 
 
 def test_what_the_planner_does_not_know_has_no_plan(
