@@ -300,7 +300,7 @@ def memory_warning(
         architecture = architecture_of(config, root, downloads=False)
     except ModelError:
         return None
-    planned = _plan(config, architecture, template, Guess())
+    planned = _plan(config, architecture, template, Guess(), past_runs(current().store))
     if planned.fits is not False:
         return None
     setup, largest = planned.setup, planned.largest_micro_batch or 0
