@@ -7,6 +7,7 @@ with its reason.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,11 @@ def processor(cpuinfo: Path = _CPUINFO) -> dict[str, str]:
     except OSError:
         pass
     return facts
+
+
+def cpu_name() -> str:
+    """Return the processor's name, or its architecture where the system does not say."""
+    return processor().get("model name") or platform.processor() or platform.machine()
 
 
 def used_flags(

@@ -111,6 +111,25 @@ def _moments(setup: Setup) -> Iterator[Memory]:
     yield replace(end, gradients=whole, optimizer=end.optimizer + _step(setup), moment="step")
 
 
+def written_bytes(setup: Setup) -> tuple[float, float]:
+    """Return bytes of activations that a forward pass writes, and of logits and their softmax.
+
+    About what autograd keeps where all weights are trained: that is written once, read once by the
+    next operation, and read again by the backward pass. An adapter adds its inputs where they are
+    dropped out, and the sum of two outputs.
+    """
+    whole = replace(setup, lora=None)
+    layers = sum(_of_layer(whole, index).kept for index in range(len(setup.architecture.layers)))
+    head, adapters = _head(whole), 0
+    for index, layer in enumerate(setup.architecture.layers):
+        for linear in layer.linears:
+            if setup.rank(linear, index):
+                dropped = 2 * linear.in_features if setup.numbers.dropout else 0
+                adapters += (dropped + 2 * linear.out_features) * linear.active
+    of_adapters = float(adapters * setup.numbers.compute * setup.batch.tokens)
+    return layers + head.kept + of_adapters, head.forward
+
+
 # --- States: what lives for the whole training (ZeRO, arXiv 1910.02054) ---
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from llmops_kernel.planner.learning import Learned
 from llmops_kernel.planner.memory import PARTS, Memory, memory
 from llmops_kernel.planner.setup import Setup
-from llmops_kernel.planner.speed import Rates, Speed, speed
+from llmops_kernel.planner.speed import Rates, Speed, speed, work
 
 _HOUR_S: Final = 3600.0
 _MOST: Final = 4096
@@ -59,6 +60,8 @@ class Plan:
     speed: Speed | None
     cost: Cost | None
     assumptions: tuple[str, ...] = ()
+    learned: Learned | None = None
+    """What corrects speed and memory; None where nothing was learned."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as command line, REST and Lab have them; bytes, seconds, 0..1."""
@@ -86,6 +89,7 @@ class Plan:
             else {**asdict(moving), "tokens_per_second": moving.tokens_per_second},
             "cost": None if self.cost is None else asdict(self.cost),
             "assumptions": list(self.assumptions),
+            "learned": None if self.learned is None else self.learned.to_dict(),
         }
 
 
@@ -95,20 +99,32 @@ def plan(
     *,
     steps: int | None = None,
     assumptions: Iterable[str] = (),
+    learned: Learned | None = None,
 ) -> Plan:
     """Return the plan of a training of `steps` optimizer steps; its cost is None without them."""
-    needed = memory(setup)
-    moving = None if hardware.rates is None else speed(setup, hardware.rates)
+    needed, moving = needed_memory(setup, learned), None
+    if learned is not None:
+        rates = hardware.rates or Rates(peak_flops=learned.peak_flops)
+        moving = speed(setup, rates, learned.seconds(work(setup)))
+    elif hardware.rates is not None:
+        moving = speed(setup, hardware.rates)
     return Plan(
         setup=setup,
         hardware=hardware,
         memory=needed,
         fits=fits(needed, hardware),
-        largest_micro_batch=largest_micro_batch(setup, hardware),
+        largest_micro_batch=largest_micro_batch(setup, hardware, learned),
         speed=moving,
         cost=None if steps is None or moving is None else _cost(setup, hardware, moving, steps),
         assumptions=tuple(assumptions),
+        learned=learned,
     )
+
+
+def needed_memory(setup: Setup, learned: Learned | None) -> Memory:
+    """Return the memory of a training, corrected by what was learned."""
+    needed = memory(setup)
+    return needed if learned is None else learned.corrected(needed)
 
 
 def fits(needed: Memory, hardware: Hardware) -> bool | None:
@@ -120,13 +136,15 @@ def fits(needed: Memory, hardware: Hardware) -> bool | None:
     return hardware.host_bytes is None or needed.host <= hardware.host_bytes
 
 
-def largest_micro_batch(setup: Setup, hardware: Hardware) -> int | None:
+def largest_micro_batch(
+    setup: Setup, hardware: Hardware, learned: Learned | None = None
+) -> int | None:
     """Return the largest micro batch that fits, by bisection; None where memory is not known."""
     if hardware.memory_bytes is None:
         return None
 
     def is_fitting(size: int) -> bool:
-        return fits(memory(replace(setup, micro_batch_size=size)), hardware) is True
+        return fits(needed_memory(replace(setup, micro_batch_size=size), learned), hardware) is True
 
     low, high = 0, 1
     while high <= _MOST and is_fitting(high):

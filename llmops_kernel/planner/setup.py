@@ -49,6 +49,8 @@ class Setup:
     """Longest sequence, for which memory is planned."""
     mean_length: float | None = None
     """Mean length of a sequence, for time; None: as long as the longest."""
+    padded_length: float | None = None
+    """Mean width of a micro batch, which is what is computed; None: the mean length."""
     is_padded: bool = True
     sequences: int = 1
     """Sequences of a row: a pair has two."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from llmops_kernel.metrics.flops import forward_flops, training_flops
+from llmops_kernel.metrics.flops import forward_flops, mfu, training_flops
 from llmops_kernel.planner.activations import FLOAT32
+from llmops_kernel.planner.memory import written_bytes
 from llmops_kernel.planner.setup import Setup
 
 EFFICIENCY: Final = 0.5
@@ -23,8 +25,9 @@ _HOST_ADAM: Final = 1.5e9
 class Rates:
     """What the devices of a training can do."""
 
-    peak_flops: float
-    """Dense FLOP per second of one device at the number format that is computed in."""
+    peak_flops: float | None
+    """Dense FLOP per second of one device at the number format that is computed in; None only where
+    time is learned."""
     memory_per_second: float | None = None
     """Bytes a second of the device's memory."""
     within_node: float = 200e9
@@ -48,24 +51,80 @@ class Speed:
     required_flops: float
     """Of one step, of all workers (`mfu`)."""
     executed_flops: float
-    mfu: float
+    mfu: float | None
+    """None where the peak is not known."""
 
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / self.step_s
 
 
-def speed(setup: Setup, rates: Rates) -> Speed:
-    """Return the time of a step whose sequences are all of the mean length."""
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one worker does in one optimizer step: the numbers that time is learned from."""
+
+    executed_flops: float
+    moved_bytes: float
+    """That operations other than matrix products read and write, and weights that products read."""
+    logit_bytes: float
+    """Of these, logits: too large for any cache, and often for memory that is used again."""
+    operations: float
+    """Calls of PyTorch's operations: each costs a launch, or time of Python on CPUs."""
+    updated_weights: float
+    """By this worker's share of the optimizer."""
+    sent_bytes: float
+
+
+_COMPUTING: Final = ("executed_flops", "moved_bytes", "logit_bytes", "operations")
+
+
+def work(setup: Setup) -> Work:
+    """Return the work of a step whose sequences are all of the mean length."""
+    sequences, passes = setup.micro_batch_size * setup.sequences, setup.gradient_accumulation_steps
+    width = setup.padded_length or setup.mean_length or setup.length
+    _, executed = _flops(setup, sequences * width, sequences * width**2)
+    forward_passes = 1 + setup.references + (1 if setup.checkpointing else 0)
+    written, logits = written_bytes(replace(setup, length=max(1, round(width))))
+    weights = setup.architecture.params * setup.numbers.compute
+    gradients = 2 * setup.trained_params * FLOAT32
+    # The backward pass reads what was kept and writes its gradient.
+    moved = (written + weights) * (forward_passes + 2) + gradients
+    gathered, reduced = _sent(setup)
+    return Work(
+        executed_flops=passes * executed,
+        moved_bytes=passes * moved,
+        logit_bytes=passes * logits * (3 + setup.references),
+        operations=passes * _operations(setup) * (forward_passes + 2) + _of_optimizer(setup),
+        updated_weights=setup.trained_params * setup.share("optimizer"),
+        sent_bytes=2 * passes * gathered + reduced,
+    )
+
+
+def speed(setup: Setup, rates: Rates, learned: Mapping[str, float] | None = None) -> Speed:
+    """Return the time of a step whose sequences are all of the mean length.
+
+    `learned`: seconds of the step by kind of `Work`; without it each part is assumed. On GPUs what
+    is seen of communication is always assumed.
+    """
     length = setup.mean_length or setup.length
     sequences = setup.micro_batch_size * setup.sequences
     passes = setup.gradient_accumulation_steps
+    width = setup.padded_length or length
     tokens = sequences * length
-    required, executed = _flops(setup, tokens, sequences * length**2)
-    pass_s = executed / (rates.peak_flops * rates.efficiency)
-    compute_s = passes * pass_s
-    communication_s = _exposed(setup, rates, pass_s=pass_s)
-    optimizer_s = _optimizer(setup, rates)
+    required, _ = _flops(setup, tokens, sequences * length**2)
+    _, executed = _flops(setup, sequences * width, sequences * width**2)
+    peak = rates.peak_flops
+    if learned is None:
+        assert peak is not None
+        compute_s = passes * executed / (peak * rates.efficiency)
+        optimizer_s = _optimizer(setup, rates)
+    else:
+        compute_s = sum(learned[kind] for kind in _COMPUTING)
+        optimizer_s = learned["updated_weights"]
+    if learned is None or setup.on_gpu:
+        communication_s = _exposed(setup, rates, pass_s=compute_s / passes)
+    else:
+        communication_s = learned["sent_bytes"]
     step_s = compute_s + communication_s + optimizer_s
     workers = setup.num_workers
     return Speed(
@@ -76,7 +135,7 @@ def speed(setup: Setup, rates: Rates) -> Speed:
         tokens=passes * tokens * workers,
         required_flops=required * passes * workers,
         executed_flops=executed * passes * workers,
-        mfu=required * passes / (step_s * rates.peak_flops),
+        mfu=mfu(flops=required * passes, time_s=step_s, peak_flops=peak),
     )
 
 
@@ -86,12 +145,12 @@ def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
     adapters = setup.adapters
     active = adapters.active_params if adapters is not None else 0
 
-    def forward(*, causal: bool) -> float:
+    def forward(adapter_params: int, *, causal: bool) -> float:
         return forward_flops(
             shape,
             tokens=round(tokens),
             sum_squared_lengths=squares,
-            adapter_params=active,
+            adapter_params=adapter_params,
             causal=causal,
         )
 
@@ -111,13 +170,35 @@ def _flops(setup: Setup, tokens: float, squares: float) -> tuple[float, float]:
         left_out = 1.0 - setup.label_share
     backward_of_head = 2 if setup.lora is None else 1
     without = left_out * head * (1 + backward_of_head)
-    references = setup.references * (forward(causal=True) - left_out * head)
-    required = training(causal=True) - without + references
+
+    def references(*, causal: bool) -> float:  # With their adapters turned off.
+        return setup.references * (forward(0, causal=causal) - left_out * head)
+
+    required = training(causal=True) - without + references(causal=True)
     skips = setup.attention == "flash" or (setup.attention == "sdpa" and not setup.is_padded)
-    executed = training(causal=skips) - without + references
+    executed = training(causal=skips) - without + references(causal=skips)
     if setup.checkpointing:
-        executed += forward(causal=skips) - head
+        executed += forward(active, causal=skips) - head - 2.0 * _not_again(setup) * tokens
     return required, executed
+
+
+def _not_again(setup: Setup) -> float:
+    """Return weights that checkpointing does not multiply with again.
+
+    PyTorch computes a layer again up to the last tensor that its backward pass reads. Where the
+    layer ends with a frozen or a trained product and a sum, the product's result is not among them.
+    """
+    traits = setup.architecture.traits
+    if traits.norms != 2 or traits.norm == "layer" or traits.head_norms == "whole":
+        return 0.0  # A norm or dropout comes after it.
+    return float(
+        sum(
+            linear.in_features * linear.out_features
+            for index, layer in enumerate(setup.architecture.layers)
+            for linear in layer.linears
+            if linear.name == "mlp.down_proj" and not setup.rank(linear, index)
+        )
+    )
 
 
 def _exposed(setup: Setup, rates: Rates, *, pass_s: float) -> float:
@@ -133,16 +214,61 @@ def _exposed(setup: Setup, rates: Rates, *, pass_s: float) -> float:
     bandwidth = rates.within_node
     if workers > setup.workers_per_node:
         bandwidth = min(bandwidth, rates.between_nodes / setup.workers_per_node)
-    part_s = (workers - 1) / workers / bandwidth
-    size = FLOAT32 if setup.strategy == "ddp" else setup.numbers.compute
-    reduced_s = setup.trained_params * size * part_s
+    gathered, reduced = _sent(setup)
+    gathered_s, reduced_s = gathered / bandwidth, reduced / bandwidth
     forward_s, backward_s = pass_s / 3, pass_s * 2 / 3
     if "weights" not in setup.shards:
-        return max(0.0, 2 * reduced_s - backward_s)
-    gathered_s = setup.base_params * setup.numbers.compute * part_s
+        return max(0.0, reduced_s - backward_s)
     each_s = max(0.0, gathered_s - forward_s) + max(0.0, gathered_s - backward_s)
     last_s = max(0.0, gathered_s + reduced_s - backward_s) - max(0.0, gathered_s - backward_s)
     return passes * each_s + last_s
+
+
+def _sent(setup: Setup) -> tuple[float, float]:
+    """Return bytes that a worker sends to gather all weights once, and to reduce the gradients."""
+    part = (setup.num_workers - 1) / setup.num_workers
+    size = FLOAT32 if setup.strategy == "ddp" else setup.numbers.compute
+    reduced = setup.trained_params * size * part
+    if "weights" not in setup.shards:
+        return 0.0, 2 * reduced
+    return setup.base_params * setup.numbers.compute * part, reduced
+
+
+_OF_LAYER: Final = 24
+"""Operations of a decoder layer besides its products and norms: rotary positions, attention,
+activation, residual sums."""
+_OF_NORM: Final = {"rms": 6, "rms32": 8, "layer": 1}
+_OF_ADAPTER: Final = 5
+_OF_UPDATE: Final = 16
+"""Operations of AdamW, clipping and clearing for one tensor."""
+_OF_STEP: Final = 500
+"""What a step of Transformers' Trainer does besides, and its log."""
+
+
+def _operations(setup: Setup) -> float:
+    """Return calls of a forward pass, about."""
+    traits, total = setup.architecture.traits, 0
+    norms = traits.norms + (2 if traits.head_norms else 0)
+    for index, layer in enumerate(setup.architecture.layers):
+        total += _OF_LAYER + norms * _OF_NORM[traits.norm]
+        for linear in layer.linears:
+            adapter = _OF_ADAPTER + setup.numbers.dropout if setup.rank(linear, index) else 0
+            total += 1 + adapter
+    return float(total)
+
+
+def _of_optimizer(setup: Setup) -> float:
+    """Return calls of the optimizer's step: for each tensor where it does not fuse them."""
+    if setup.on_gpu:
+        return float(_OF_STEP)
+    tensors = 0
+    for index, layer in enumerate(setup.architecture.layers):
+        for linear in layer.linears:
+            if setup.lora is None:
+                tensors += 1
+            elif setup.rank(linear, index):
+                tensors += 2
+    return float(_OF_STEP + _OF_UPDATE * tensors)
 
 
 def _optimizer(setup: Setup, rates: Rates) -> float:

@@ -25,11 +25,21 @@ from llmops_kernel.kinds.reading import ConfigLike, combined, from_text, load
 from llmops_kernel.kinds.registry import is_registered, kind_named
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.planner.architecture import Architecture
+from llmops_kernel.planner.learning import PastRun
 from llmops_kernel.planner.memory import memory
 from llmops_kernel.planner.plan import Plan, plan
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.models import prepare_model
-from llmops_kernel.services.plan_inputs import Guess, Machine, hardware_of, machine_of, setup_of
+from llmops_kernel.services.plan_inputs import (
+    Guess,
+    Machine,
+    hardware_of,
+    learned_of,
+    machine_of,
+    past_runs,
+    planned_setup,
+    speed_assumptions,
+)
 from llmops_kernel.services.scoring.model import with_start
 from llmops_kernel.store.files import find
 from llmops_kernel.store.paths import cache
@@ -78,6 +88,10 @@ class Planning:
     def template(self) -> AnyTemplate:
         return load_cluster_template(self.cluster)
 
+    @cached_property
+    def past(self) -> list[PastRun]:
+        return past_runs(current().store)
+
     def plan(self, config: ConfigLike, overrides: Overrides = (), *, name: str = "") -> Planned:
         """Return the plan of a config. Raises ConfigError with all its mistakes, ModelError."""
         loaded, root = _loaded(config, overrides, self.workspace)
@@ -85,7 +99,8 @@ class Planning:
         if key not in self._architectures:
             self._architectures[key] = architecture_of(loaded, root, self.guess.model_config)
         usual = str(config) if isinstance(config, str | Path) else loaded.name
-        planned = _plan(loaded, self._architectures[key], self.template, self.guess)
+        architecture = self._architectures[key]
+        planned = _plan(loaded, architecture, self.template, self.guess, self.past)
         return Planned(name or usual, planned)
 
 
@@ -242,19 +257,25 @@ def fastest(plans: Iterable[Planned]) -> Planned | None:
 
 
 def _plan(
-    config: TrainingConfig, architecture: Architecture, template: AnyTemplate, guess: Guess
+    config: TrainingConfig,
+    architecture: Architecture,
+    template: AnyTemplate,
+    guess: Guess,
+    past: Sequence[PastRun],
 ) -> Plan:
     assumptions: list[str] = []
     machine = machine_of(template, config, guess.device or "", assumptions)
-    setup = setup_of(config, architecture, machine, guess, assumptions)
-    hardware = hardware_of(
-        machine,
-        setup,
-        guess.network,
-        assumptions,
-        tf32=config.performance.tf32 and setup.dtype == "float32",
+    setup = planned_setup(config, architecture, machine, guess, assumptions)
+    tf32 = config.performance.tf32 and setup.dtype == "float32"
+    hardware = hardware_of(machine, setup, guess.network, assumptions, tf32=tf32)
+    learned = learned_of(past, machine, setup, hardware.rates, tf32=tf32)
+    host = machine.host
+    has_network = bool(guess.network or (host and host.network_bytes_per_second))
+    assumptions += speed_assumptions(
+        setup, hardware.rates, learned, has_network=has_network, tf32=tf32
     )
-    return plan(setup, hardware, steps=_steps(config, guess), assumptions=assumptions)
+    steps = _steps(config, guess)
+    return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
 
 
 def _steps(config: TrainingConfig, guess: Guess) -> int | None:
@@ -279,7 +300,7 @@ def memory_warning(
         architecture = architecture_of(config, root, downloads=False)
     except ModelError:
         return None
-    planned = _plan(config, architecture, template, Guess())
+    planned = _plan(config, architecture, template, Guess(), past_runs(current().store))
     if planned.fits is not False:
         return None
     setup, largest = planned.setup, planned.largest_micro_batch or 0
@@ -339,7 +360,7 @@ def traced(
     single = TrainingConfig.model_validate(values)
     model = _values_of_model(loaded, root, guess.model_config)
     job = json.dumps({"config": values, "model_config": model})
-    setup = setup_of(single, _architecture(model), Machine(), guess, [])
+    setup = planned_setup(single, _architecture(model), Machine(), guess, [])
     setup = replace(setup, logits="all", optimizer="adamw", on_gpu=False, is_padded=True)
     planned = memory(setup)
     answer = _run_tracer(job, timeout_s)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -11,8 +13,6 @@ from typing import Any, Final, cast
 import psutil
 
 from llmops_kernel.config.models.cluster import ClusterTemplate
-from llmops_kernel.config.models.methods import AdapterMethod, QloraMethod
-from llmops_kernel.config.models.parallelism import ZeroStrategy
 from llmops_kernel.config.models.quantity import num_bytes
 from llmops_kernel.config.models.section import AnyTemplate
 from llmops_kernel.config.models.train import TrainingConfig
@@ -25,11 +25,17 @@ from llmops_kernel.hardware.accelerators import (
     find,
     peak_flops_override,
 )
-from llmops_kernel.hardware.precision import AUTO, DeviceFacts, choose_dtype
+from llmops_kernel.hardware.precision import AUTO, DeviceFacts, choose_dtype, cpu_name
+from llmops_kernel.hardware.priority import cores_each
+from llmops_kernel.metrics.events import PlannedRun
 from llmops_kernel.planner.architecture import Architecture
+from llmops_kernel.planner.learning import Learned, PastRun, device_key, learn
+from llmops_kernel.planner.memory import Memory
+from llmops_kernel.planner.of_config import attention_of, by_label, setup_of
 from llmops_kernel.planner.plan import Hardware
-from llmops_kernel.planner.setup import Lora, Setup
-from llmops_kernel.planner.speed import EFFICIENCY, Rates
+from llmops_kernel.planner.setup import Setup
+from llmops_kernel.planner.speed import EFFICIENCY, Rates, Work
+from llmops_kernel.store.store import RunStore
 
 _NETWORK: Final = 12.5e9
 """Bytes a second that a node sends to others where nothing says more."""
@@ -59,6 +65,8 @@ class Machine:
     """GPUs of a node; 0: none."""
     name: str = ""
     host_bytes: float | None = None
+    processor: str = ""
+    """Name of the processor, as runs on it report it; empty: not known."""
     host: HostType | None = None
     node_hour: float | None = None
     currency: str = ""
@@ -112,6 +120,7 @@ def _local(template: ClusterTemplate) -> Machine:
         devices=devices,
         name=names[0] if devices else "CPU",
         host_bytes=float(psutil.virtual_memory().total),
+        processor=cpu_name(),
         node_hour=price.node_hour,
         currency=price.currency,
     )
@@ -168,7 +177,7 @@ def hardware_of(
         name=machine.name,
         memory_bytes=memory_bytes,
         host_bytes=machine.host_bytes,
-        rates=_rates(machine, setup, network, assumptions, tf32=tf32),
+        rates=_rates(machine, setup, network, tf32=tf32),
         watts=None if accelerator is None else accelerator.watts,
         node_hour=machine.node_hour,
         currency=machine.currency,
@@ -191,9 +200,7 @@ _HBM: Final = 9.0e11
 """Bytes a second that boards with GDDR do not reach."""
 
 
-def _rates(
-    machine: Machine, setup: Setup, network: float | None, assumptions: list[str], *, tf32: bool
-) -> Rates | None:
+def _rates(machine: Machine, setup: Setup, network: float | None, *, tf32: bool) -> Rates | None:
     accelerator = machine.accelerator
     peak = peak_flops_override(os.environ.get(PEAK_ENV_VAR))
     if peak is None and accelerator is not None:
@@ -202,16 +209,6 @@ def _rates(
         return None
     if network is None and machine.host is not None:
         network = machine.host.network_bytes_per_second
-    if network is None and setup.num_workers > setup.workers_per_node:
-        assumptions.append(f"a node sends {_NETWORK / 1e9:g} GB/s to others (give --network)")
-    assumptions.append(
-        f"matrix products and attention reach {EFFICIENCY:.0%} of the dense peak"
-        f" ({peak / 1e12:g} TFLOPS {'TF32' if tf32 else setup.dtype}); not learned from runs"
-    )
-    assumptions.append(
-        "Python, launches of kernels and reading of rows take no time: steps of milliseconds are"
-        " slower"
-    )
     return Rates(
         peak_flops=peak,
         memory_per_second=None if accelerator is None else accelerator.bandwidth_bytes_per_second,
@@ -219,12 +216,121 @@ def _rates(
     )
 
 
+# --- What earlier runs teach ---
+
+_LOOKED_AT: Final = 300
+"""So many newest runs of the store are looked at."""
+
+
+def learned_of(
+    runs: Sequence[PastRun], machine: Machine, setup: Setup, rates: Rates | None, *, tf32: bool
+) -> Learned | None:
+    """Return what runs on such devices teach, the oldest first; None without one."""
+    if machine.on_gpu:
+        name = machine.name if machine.accelerator is None else machine.accelerator.name
+        threads = None
+    else:
+        name = machine.processor
+        threads = cores_each(min(setup.num_workers, setup.workers_per_node))
+    if not name:
+        return None
+    return learn(
+        runs,
+        family=setup.architecture.shape.model_type,
+        attention=setup.attention,
+        device=device_key(name, dtype="tf32" if tf32 else setup.dtype, threads=threads),
+        on_gpu=machine.on_gpu,
+        rates=rates,
+    )
+
+
+def past_runs(store: RunStore) -> list[PastRun]:
+    """Return what the newest trainings were planned to do and what they took, the oldest first.
+
+    A journal is read once, when its training has ended; the store's index keeps what is needed.
+    """
+    kept, new, runs = store.index.planned(), {}, []
+    for run_id in reversed(store.ids()[:_LOOKED_AT]):
+        text = kept.get(run_id, "")
+        if not text.startswith("{"):  # Not measured when it was looked at.
+            mark = store.fingerprint(run_id)
+            if text != mark:
+                new[run_id] = text = _planned_text(store.folder(run_id).journal) or mark
+        if text.startswith("{") and (run := _past_run(text)) is not None:
+            runs.append(run)
+    store.index.put_planned(new)
+    return runs
+
+
+def _planned_text(journal: Path) -> str:
+    """Return the newest start event with what was measured, as JSON; empty: there is none."""
+    newest, written_s = "", 0.0
+    for file in journal.glob("*-worker-*.jsonl"):
+        with suppress(OSError, ValueError, KeyError):
+            data = file.read_bytes()
+            if (at := data.rfind(_MEASURED)) < 0:
+                continue
+            event = json.loads(data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)])
+            if event["time_s"] > written_s and event["kind"] == "start":
+                values = {"planned": event["planned"], "peak_flops": event["peak_flops"]}
+                newest, written_s = json.dumps(values), event["time_s"]
+    return newest
+
+
+_MEASURED: Final = b'"measured":{'
+
+
+def _past_run(text: str) -> PastRun | None:
+    """Return a run of what the index has kept; None if another version counts work otherwise."""
+    try:
+        values = json.loads(text)
+        planned = PlannedRun.model_validate(values["planned"])
+        work, memory = Work(**planned.work), cast("Any", Memory)(**planned.memory)
+    except (ValueError, KeyError, TypeError):
+        return None
+    measured = planned.measured
+    if measured is None or not planned.tokens:
+        return None
+    step_s = planned.tokens / measured.tokens_per_second
+    if measured.peak_memory_bytes is not None:  # On GPUs what is seen of it is assumed.
+        step_s = max(step_s / 2, step_s - (planned.communication_s or 0.0))
+        work = replace(work, sent_bytes=0.0)
+    return PastRun(
+        family=planned.family,
+        attention=planned.attention,
+        device=planned.device,
+        work=work,
+        step_s=step_s,
+        peak_flops=values["peak_flops"],
+        memory=memory,
+        peak_memory_bytes=measured.peak_memory_bytes,
+    )
+
+
+def speed_assumptions(
+    setup: Setup, rates: Rates | None, learned: Learned | None, *, has_network: bool, tf32: bool
+) -> Iterator[str]:
+    """Yield what the time of a plan takes for granted."""
+    if rates is not None and not has_network and setup.num_workers > setup.workers_per_node:
+        yield f"a node sends {_NETWORK / 1e9:g} GB/s to others (give --network)"
+    if learned is not None:
+        yield "reading of rows takes no time"
+    elif rates is not None and rates.peak_flops is not None:
+        yield (
+            f"matrix products and attention reach {EFFICIENCY:.0%} of the dense peak"
+            f" ({rates.peak_flops / 1e12:g} TFLOPS {'TF32' if tf32 else setup.dtype}); not learned"
+            " from runs, for there is none on this device"
+        )
+        yield (
+            "Python, launches of kernels and reading of rows take no time: steps of milliseconds"
+            " are slower"
+        )
+
+
 # --- The training ---
 
-_PAIRED: Final = ("dpo", "orpo", "simpo", "reward")
 
-
-def setup_of(
+def planned_setup(
     config: TrainingConfig,
     architecture: Architecture,
     machine: Machine,
@@ -232,42 +338,19 @@ def setup_of(
     assumptions: list[str],
 ) -> Setup:
     """Return a config as the planner needs it; what it does not say is added to `assumptions`."""
-    parallelism, performance, data = config.parallelism, config.performance, config.data
-    objective, training = config.objective, config.training
     assumptions += _assumed(config, architecture, guess, on_gpu=machine.on_gpu)
     share = guess.label_share
-    joined = data.packing or performance.padding_free
-    return Setup(
-        architecture=architecture,
-        lora=_lora(config),
+    return setup_of(
+        config,
+        architecture,
         dtype=_dtype(config, machine),
-        strategy=cast("Any", parallelism.strategy),
-        num_workers=parallelism.num_workers,
-        workers_per_node=machine.workers_per_node(parallelism.num_workers),
-        offload_optimizer=bool(parallelism.offload_optimizer),
-        offload_params=parallelism.offload_params,
-        checkpointing=parallelism.gradient_checkpointing,
-        attention=_attention(config, architecture),
-        optimizer=config.optimizer.type,
-        micro_batch_size=training.micro_batch_size,
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
-        length=data.max_length,
-        mean_length=guess.mean_length,
-        is_padded=training.micro_batch_size > 1 or joined,
-        sequences=2 if objective.type in (*_PAIRED, "embed") else 1,
-        has_head=objective.output == "text",
-        logits="fused" if performance.fused_loss else "labels" if _by_label(config) else "all",
-        label_share=1.0 if share is None else share,
-        references=1 if objective.has_reference and not objective.has_other_reference else 0,
+        attention=attention_of(config, architecture),
         on_gpu=machine.on_gpu,
-        **_of_deepspeed(config),
+        workers_per_node=machine.workers_per_node(config.parallelism.num_workers),
+        mean_length=guess.mean_length,
+        by_label=by_label(config),
+        label_share=1.0 if share is None else share,
     )
-
-
-def _by_label(config: TrainingConfig) -> bool:
-    performance = config.performance
-    has_logits = config.objective.output == "text"
-    return performance.automatic and has_logits and not performance.compile
 
 
 def _assumed(
@@ -275,13 +358,13 @@ def _assumed(
 ) -> Iterator[str]:
     """Yield what a plan of this config takes for granted."""
     data, training = config.data, config.training
-    if _by_label(config) and guess.label_share is None:
+    if by_label(config) and guess.label_share is None:
         yield "every token has a label (give --label-share)"
     if guess.mean_length is None:
         yield f"every sequence has data.max_length = {data.max_length} tokens (give --mean-length)"
     if training.freeze or training.train_only:
         yield "training.freeze and train_only are not considered: all is trained"
-    if on_gpu and _attention(config, architecture) == "eager":
+    if on_gpu and attention_of(config, architecture) == "eager":
         yield "eager attention is as fast as others, which it is not on GPUs"
     if config.objective.type == "embed":
         yield "a row has a query and one positive"
@@ -296,21 +379,6 @@ def _assumed(
         yield f"{', '.join(given)}: not considered"
 
 
-def _lora(config: TrainingConfig) -> Lora | None:
-    method = config.method
-    if not isinstance(method, AdapterMethod):
-        return None
-    of_qlora = method if isinstance(method, QloraMethod) else None
-    return Lora(
-        r=method.r,
-        target_modules=method.target_modules,
-        dropout=method.lora_dropout,
-        dora=method.use_dora,
-        bits=None if of_qlora is None else 4,
-        double_quant=of_qlora is None or of_qlora.bnb_4bit_use_double_quant,
-    )
-
-
 def _dtype(config: TrainingConfig, machine: Machine) -> Any:
     """Return the number format that a run on this machine chooses."""
     if config.model.dtype == AUTO and config.performance.tf32:
@@ -319,26 +387,3 @@ def _dtype(config: TrainingConfig, machine: Machine) -> Any:
     has_bf16 = accelerator is None or "bfloat16" in accelerator.peak_flops
     device = DeviceFacts(name=machine.name, is_gpu=machine.on_gpu, has_bf16=has_bf16)
     return choose_dtype(config.model.dtype, device, trains=True).dtype
-
-
-def _attention(config: TrainingConfig, architecture: Architecture) -> Any:
-    name = config.model.attention
-    if name.startswith("flash"):
-        return "flash"
-    if name == "auto":
-        return "eager" if architecture.traits.softcap else "sdpa"
-    return name
-
-
-def _of_deepspeed(config: TrainingConfig) -> dict[str, int]:
-    parallelism = config.parallelism
-    if not isinstance(parallelism, ZeroStrategy):
-        return {}
-    zero = parallelism.deepspeed.get("zero_optimization")
-    given = zero if isinstance(zero, Mapping) else {}
-    names = {"bucket": "reduce_bucket_size", "max_live": "stage3_max_live_parameters"}
-    return {
-        key: int(given[name])
-        for key, name in names.items()
-        if isinstance(given.get(name), int | float)
-    }

@@ -30,6 +30,10 @@ _RECORDS = """
 CREATE TABLE IF NOT EXISTS records_v1 (run_id TEXT PRIMARY KEY, text TEXT NOT NULL)
 """
 """Values of a run's record, which never changes: `RunIndex.texts`."""
+_PLANNED = """
+CREATE TABLE IF NOT EXISTS planned_v1 (run_id TEXT PRIMARY KEY, text TEXT NOT NULL)
+"""
+"""What was planned and measured: `RunIndex.planned`."""
 _LOCK_WAIT_S = 10.0
 _BROKEN = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT"})
 
@@ -88,6 +92,7 @@ class RunIndex:
         parameters = [(run_id,) for run_id in run_ids]
         self._change("DELETE FROM runs_v3 WHERE run_id = ?", parameters)
         self._change("DELETE FROM records_v1 WHERE run_id = ?", parameters)
+        self._change("DELETE FROM planned_v1 WHERE run_id = ?", parameters)
 
     def texts(self) -> dict[str, str]:
         """Return what `put_texts` has kept, by run id."""
@@ -96,6 +101,14 @@ class RunIndex:
     def put_texts(self, texts: Mapping[str, str]) -> None:
         """Keep a text about each run's record for the next process."""
         self._change("INSERT OR REPLACE INTO records_v1 VALUES (?, ?)", list(texts.items()))
+
+    def planned(self) -> dict[str, str]:
+        """Return what `put_planned` has kept, by run id."""
+        return self._with_db(lambda db: dict(db.execute("SELECT run_id, text FROM planned_v1")), {})
+
+    def put_planned(self, texts: Mapping[str, str]) -> None:
+        """Keep a text about each run's plan for the next process."""
+        self._change("INSERT OR REPLACE INTO planned_v1 VALUES (?, ?)", list(texts.items()))
 
     def _change(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
         def write(db: sqlite3.Connection) -> None:
@@ -127,6 +140,7 @@ class RunIndex:
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(_SCHEMA)
             db.execute(_RECORDS)
+            db.execute(_PLANNED)
         except BaseException:
             db.close()
             raise

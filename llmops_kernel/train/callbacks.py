@@ -26,6 +26,7 @@ from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
+from llmops_kernel.train.measure.start import StepSpeeds
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_parts import EngineWatch
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
@@ -82,6 +83,7 @@ class JournalCallback(TrainerCallback):
         self._counts: StepCounts | None = None
         self._begun = self._first_step_open = False
         self._process = psutil.Process()
+        self._speeds = StepSpeeds()
         self._engine, self._verify, self._optimizer_states = engine, verify, optimizer_states
         self._begin_watch = watch
         self._watch: EngineWatch | None = None
@@ -168,6 +170,8 @@ class JournalCallback(TrainerCallback):
         reducer_wait_s = self._watch.reducer_wait_s() if self._watch is not None else None
         if self._context.is_main:
             data_wait_s = min(data_wait_s, step_time_s)
+            if not is_first:
+                self._speeds.add(step_time_s, wait_s=data_wait_s, tokens=self._counts.tokens)
             self._context.emit(
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s).model_copy(
                     update=self._part_seconds(reducer_wait_s)
@@ -286,11 +290,14 @@ class JournalCallback(TrainerCallback):
             self._restart({"peak_flops": peak_flops})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the rows of the last steps."""
+        """Report the rows of the last steps, and what was reached beside what was planned."""
         if self._watch is not None:
             self._watch.close()
         if self._stream is not None:
             self._stream.report(state.global_step, is_end=True)
+        planned, measured = self._start.planned, self._speeds.measured()
+        if planned is not None and measured is not None:
+            self._restart({"planned": planned.model_copy(update={"measured": measured})})
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Mark the checkpoint complete: all workers have written their part."""

@@ -15,7 +15,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.checkpoint import step_of
 from llmops_kernel.errors import ModelError
-from llmops_kernel.metrics.events import PhaseEvent, StartEvent, WarningEvent
+from llmops_kernel.metrics.events import PhaseEvent, WarningEvent
 from llmops_kernel.models.answer_ends import set_answer_ends
 from llmops_kernel.models.source import model_source
 from llmops_kernel.store.files import find
@@ -37,6 +37,7 @@ from llmops_kernel.train.evaluation import Evaluator
 from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
+from llmops_kernel.train.measure.start import start_event
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_parts import EngineWatch
 from llmops_kernel.train.measure.step_timer import StepTimer
@@ -49,7 +50,7 @@ from llmops_kernel.train.objectives.preference import Computed, KeepReference, R
 from llmops_kernel.train.own_numbers import OwnNumbers, own_numbers
 from llmops_kernel.train.parallelism.strategy import strategy
 from llmops_kernel.train.performance import Grouping, choose, resolve_dtype
-from llmops_kernel.train.requirements import check_worker, installed_versions
+from llmops_kernel.train.requirements import check_worker
 from llmops_kernel.train.trainer import LoopTrainer, training_arguments
 from llmops_kernel.train.verify import attention_names, kernels, optimizer_state_words, verify
 
@@ -371,7 +372,15 @@ class TrainingSession:
             self.context,
             config=self.config,
             timer=timer,
-            start=self._start_event(parameters),
+            start=start_event(
+                self.config,
+                self.context,
+                self.data,
+                network=self.model,
+                parameters=parameters,
+                chosen=self.chosen,
+                evaluates=self._evaluates,
+            ),
             flops=flops,
             guard=self.guard,
             numbers=numbers,
@@ -391,38 +400,6 @@ class TrainingSession:
     @property
     def _is_own_model(self) -> bool:
         return self.hooks.build_model is not None
-
-    def _start_event(self, parameters: model.ParameterCount) -> StartEvent:
-        config, context, data = self.config, self.context, self.data
-        measured = None
-        if context.is_main:
-            measured = device.describe(
-                use_gpu=context.use_gpu, dtype=config.model.dtype, cache_root=context.cache
-            )
-        # The other workers wait, so that a first measurement of the CPU is not disturbed.
-        barrier()
-        return StartEvent(
-            total_steps=0,
-            num_workers=context.world_size,
-            global_batch_size=config.training.global_batch_size,
-            device=measured.name if measured else "",
-            dtype=config.model.dtype,
-            peak_flops=measured.peak_flops if measured else None,
-            peak_source=measured.peak_source if measured else "",
-            num_params=parameters.total,
-            num_trainable=parameters.trainable,
-            evaluate_every=(config.evaluation.every_steps or 0) if self._evaluates else 0,
-            evaluates_at_end=config.evaluation.at_end and self._evaluates,
-            save_every=config.checkpoint.every_steps or 0,
-            num_rows=data.num_rows or 0,
-            num_eval_rows=len(data.eval),
-            num_tokens=data.num_tokens or 0,
-            num_skipped=data.num_skipped,
-            node_ids=(context.node_id,) if context.node_id else (),
-            hosts=(context.host,) if context.host else (),
-            versions=installed_versions(),
-            performance="; ".join((*self.chosen.words, *data.words)),
-        )
 
     def restore_rows(self) -> None:
         """Continue after the rows of the checkpoint, and let streamed rows decide the steps."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from llmops_kernel.config.counted import counted
+from llmops_kernel.metrics.events import PlannedRun
 from llmops_kernel.views import format as fmt
 
 _PARTS: Final = {
@@ -44,6 +45,7 @@ def facts(values: Values) -> dict[str, str]:
         "speed": _speed(values),
         "cost": _cost(values),
         "traced": _traced(values.get("traced")),
+        "learned": "\n".join(learned_words(values["learned"])),
         "assumed": "\n".join(values["assumptions"]),
     }
     return {label: text for label, text in pairs.items() if text}
@@ -136,6 +138,23 @@ def _speed(values: Values) -> str:
     )
 
 
+def learned_words(learned: Values | None) -> list[str]:
+    """Return what was learned from how many runs, and how wrong such predictions have been."""
+    if learned is None:
+        return []
+    lines = [f"speed from {_runs(learned['runs'], learned['speed_error'])}"]
+    if learned["memory_runs"]:
+        lines.append(f"memory from {_runs(learned['memory_runs'], learned['memory_error'])}")
+    return lines
+
+
+def _runs(count: int, error: float | None) -> str:
+    words = f"{counted(count, 'run')} on this device"
+    if error is None:
+        return f"{words}, with an error that is not known yet"
+    return f"{words}: median error {error:.1%}, of each run planned from those before it"
+
+
 def _cost(values: Values) -> str:
     cost = values["cost"]
     if cost is None:
@@ -173,6 +192,28 @@ def _traced(traced: Mapping[str, float] | None) -> str:
 def _amount(value: float) -> str:
     """Return `247.1`, or `under 0.01`: what is rented is never smaller."""
     return "under 0.01" if value < 0.01 else fmt.number(value)
+
+
+def beside_measured(planned: PlannedRun | None) -> str:
+    """Return what a run was planned to take without learning, beside what it took, on one line."""
+    measured = None if planned is None else planned.measured
+    if planned is None or measured is None:
+        return ""
+    parts = []
+    if planned.step_time_s is not None:
+        ratio = planned.step_time_s / measured.step_time_s
+        parts.append(
+            f"{fmt.step_time(planned.step_time_s)} a step, measured"
+            f" {fmt.step_time(measured.step_time_s)} ({ratio - 1:+.0%})"
+        )
+    if measured.peak_memory_bytes:
+        total = sum(planned.memory.values()) - planned.memory.get("overhead", 0.0)
+        parts.append(
+            f"{fmt.byte_size(total)} of allocated memory, measured"
+            f" {fmt.byte_size(measured.peak_memory_bytes)}"
+            f" ({total / measured.peak_memory_bytes - 1:+.0%})"
+        )
+    return "; ".join(parts)
 
 
 # --- Several plans beside each other ---

@@ -39,8 +39,10 @@ def test_a_step_requires_what_mfu_counts() -> None:
 def test_checkpointing_and_padding_are_computed_but_not_required() -> None:
     plain, recomputed = speed(SETUP, RATES), speed(replace(SETUP, checkpointing=True), RATES)
     assert recomputed.required_flops == plain.required_flops
-    # The table's HFU, 61.18 GFLOP a token, has attention over the full square; this half of it.
-    assert recomputed.executed_flops / plain.executed_flops == pytest.approx(4 / 3, rel=0.01)
+    # A forward pass more, but for the last product of each layer: PyTorch stops before it.
+    down = 2 * 32 * 11008 * 4096 * plain.tokens
+    again = recomputed.executed_flops - plain.executed_flops + down
+    assert again / plain.executed_flops == pytest.approx(1 / 3, rel=0.03)
     padded = speed(replace(SETUP, attention="sdpa", is_padded=True), RATES)
     assert padded.required_flops == plain.required_flops
     assert padded.executed_flops > plain.executed_flops

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,20 @@ import pytest
 from llmops_kernel.config.reading.templates import shipped
 from llmops_kernel.errors import ConfigError, ModelError
 from llmops_kernel.hardware.accelerators import find
+from llmops_kernel.hardware.precision import cpu_name
+from llmops_kernel.hardware.priority import cores_each
+from llmops_kernel.metrics.events import MeasuredRun, PlannedRun, StartEvent
+from llmops_kernel.planner.learning import device_key
 from llmops_kernel.planner.memory import PARTS
+from llmops_kernel.planner.speed import work
 from llmops_kernel.services.plan import fastest, plan_config, plan_grid, plans, traced
 from llmops_kernel.services.plan_inputs import Guess, usable_bytes
+from llmops_kernel.store.journal.journal import JournalWriter
+from llmops_kernel.store.store import RunStore
+from llmops_kernel.views.plan import facts as facts_of
 from tests.metrics.test_flops import CONFIGS
 from tests.planner.test_architecture import DEEPSEEK
+from tests.server.runs import make_run
 
 GIB = 2**30
 
@@ -138,6 +148,10 @@ def test_objectives(
     config = values(folder, objective=objective, method="lora")
     setup = plan_config(config, cluster="gcp-h100", workspace=folder).plan.setup
     assert (setup.sequences, setup.has_head, setup.references) == (sequences, has_head, references)
+    # The model as it was is asked once before the first step, unless it is below an adapter.
+    whole = {**config, "method": "full"}
+    setup = plan_config(whole, cluster="gcp-h100", workspace=folder).plan.setup
+    assert setup.references == 0
 
 
 def test_assumptions_are_named_and_replaced_by_what_is_known(folder: Path) -> None:
@@ -153,6 +167,65 @@ def test_assumptions_are_named_and_replaced_by_what_is_known(folder: Path) -> No
     assert known.speed is not None
     assert assumed.plan.speed is not None
     assert known.speed.tokens == assumed.plan.speed.tokens / 4
+
+
+SMALL: dict[str, Any] = {
+    "model": {"id": "SmolLM2-135M", "attention": "sdpa"},
+    "data": {"train": "rows.jsonl", "max_length": 128},
+    "parallelism": {"strategy": "ddp", "num_workers": 1},
+    "training": {"micro_batch_size": 2, "global_batch_size": 4, "max_steps": 10},
+}
+
+
+def add_run(number: int, planned: dict[str, Any], *, rate: float, peak: float | None) -> None:
+    """Add a run on this processor to the store, which made so many tokens a second."""
+    store = RunStore()
+    run = make_run(store, f"past-{number}", ended=None, created_s=1000.0 + number)
+    measured = MeasuredRun(steps=9, step_time_s=512 / rate, tokens_per_second=rate)
+    event = StartEvent(
+        total_steps=10, num_workers=1, global_batch_size=4, device=cpu_name(), dtype="float32",
+        peak_flops=peak, planned=PlannedRun(**planned, measured=measured),
+    )  # fmt: skip
+    journal = JournalWriter([run / "journal"], stream="1-worker-2", attempt=1)
+    journal.emit(event)
+    journal.close()
+
+
+def test_a_plan_learns_from_the_runs_of_the_store(folder: Path) -> None:
+    """Four runs of this config made 100, 110, 90 and 100 tokens a second on this processor."""
+    config = values(folder, **SMALL)
+    before = plan_config(config, workspace=folder).plan
+    assert before.speed is None  # Nobody knows the peak of a CPU.
+    assert before.learned is None
+    threads = cores_each(1)
+    facts = {
+        "family": "llama", "attention": "sdpa", "strategy": "ddp", "method": "full",
+        "device": device_key(cpu_name(), dtype="float32", threads=threads),
+        "tokens": 512.0, "memory": {},
+    }  # fmt: skip
+    done = asdict(work(before.setup))
+    for number, rate in enumerate((100.0, 110.0, 90.0, 100.0)):
+        add_run(number, {**facts, "work": done}, rate=rate, peak=2e11)
+    add_run(8, {**facts, "work": {"steps_of_a_later_release": 1.0}}, rate=1.0, peak=None)
+    add_run(9, {**facts, "work": done, "device": "another"}, rate=1.0, peak=None)
+    planned = plan_config(config, workspace=folder)
+    learned, speed = planned.plan.learned, planned.plan.speed
+    assert learned is not None
+    assert speed is not None
+    assert learned.speed.runs == 4
+    # Each from those before it: 100 for 110, then about 105 for 90 and 100 for 100.
+    assert learned.speed.median == pytest.approx(0.09, abs=0.02)
+    assert speed.tokens_per_second == pytest.approx(100, rel=0.03)
+    assert speed.mfu == pytest.approx(speed.required_flops / speed.step_s / 2e11)
+    assert planned.plan.cost is not None
+    shown = planned.to_dict()
+    assert json.loads(json.dumps(shown)) == shown
+    assert facts_of(shown)["learned"].startswith("speed from 4 runs on this device: median error")
+    assert not any("dense peak" in text for text in planned.plan.assumptions)
+    two = {**SMALL, "parallelism": {"strategy": "ddp", "num_workers": 2}}
+    other = plan_config(values(folder, **two), workspace=folder).plan
+    is_same = cores_each(2) == threads  # Two workers share the cores, if there are several.
+    assert (other.learned is not None) == is_same
 
 
 def test_another_device_and_none(folder: Path) -> None:

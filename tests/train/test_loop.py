@@ -200,7 +200,7 @@ def test_evaluation_is_weighted_by_tokens_and_calls_the_users_measure(
         (event.done, event.total, event.unit) for event in of(events, "progress") if not event.done
     ]
     assert counted == [(0, 7, "rows"), (0, 7, "answers")] * 3
-    (start,) = of(events, "start")
+    start, *_ = of(events, "start")
     assert (start.evaluate_every, start.evaluates_at_end, start.save_every) == (3, True, 0)
 
 

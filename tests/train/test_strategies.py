@@ -103,7 +103,7 @@ def test_sharded_weights_answer_whether_packed_rows_stay_apart(
         training={"max_steps": 1},
     )
     events = pairs.events(config, tmp_path / strategy, workspace)
-    (start,) = of(events, "start")
+    start, *_ = of(events, "start")
     assert start.verified["packing"] == "on, rows do not attend to each other"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from llmops_kernel.metrics.events import MeasuredRun, PlannedRun
 from llmops_kernel.planner.plan import Hardware, plan
 from llmops_kernel.planner.speed import Rates
 from llmops_kernel.views import plan as views
@@ -60,6 +61,39 @@ def test_two_estimates_that_differ_are_said_to() -> None:
     far = {"planned": 100.0, "traced": 80.0, "reserved": 120.0}
     assert "trust" not in views.facts({**values, "traced": near})["traced"]
     assert "trust the larger" in views.facts({**values, "traced": far})["traced"]
+
+
+def test_what_was_learned_says_its_error() -> None:
+    values = plan(SETUP, Hardware(rates=RATES)).to_dict()
+    assert "learned" not in views.facts(values)
+    learned: dict[str, float | None] = {
+        "runs": 12, "speed_error": 0.0621, "memory_runs": 0, "memory_error": None,
+    }  # fmt: skip
+    text = views.facts({**values, "learned": learned})["learned"]
+    assert text == (
+        "speed from 12 runs on this device: median error 6.2%, of each run planned from those"
+        " before it"
+    )
+    one = {**learned, "runs": 1, "speed_error": None, "memory_runs": 1}
+    assert views.learned_words(one) == [
+        "speed from 1 run on this device, with an error that is not known yet",
+        "memory from 1 run on this device, with an error that is not known yet",
+    ]
+
+
+def test_planned_and_measured_stand_on_one_line() -> None:
+    measured = MeasuredRun(steps=9, step_time_s=2.0, tokens_per_second=64.0)
+    planned = PlannedRun(
+        family="llama", attention="sdpa", device="AMD EPYC, 2 threads, float32", strategy="ddp",
+        method="full", tokens=128, work={}, memory={"weights": 3 * 2**30, "overhead": 2**30},
+        step_time_s=1.5,
+    )  # fmt: skip
+    assert views.beside_measured(None) == views.beside_measured(planned) == ""
+    on_cpu = planned.model_copy(update={"measured": measured})
+    assert views.beside_measured(on_cpu) == "1.50 s a step, measured 2.00 s (-25%)"
+    with_peak = measured.model_copy(update={"peak_memory_bytes": 2 * 2**30})
+    words = views.beside_measured(on_cpu.model_copy(update={"measured": with_peak}))
+    assert words.endswith("; 3.00 GiB of allocated memory, measured 2.00 GiB (+50%)")
 
 
 def test_a_picture_of_several() -> None:

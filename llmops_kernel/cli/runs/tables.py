@@ -97,9 +97,17 @@ def _record(run: Run) -> dict[str, str]:
         "overrides": plain(", ".join(f"{k}={v}" for k, v in record.overrides.items())),
         "re-submitted from": plain(record.parent or ""),
         "code": plain(_code(run)),
+        "planned": plain(_planned(run)),
         "checkpoint": plain(checkpoints[-1].path) if checkpoints else "",
         "folder": plain(str(run.folder.root)),
     }
+
+
+def _planned(run: Run) -> str:
+    from llmops_kernel.views.plan import beside_measured
+
+    start = getattr(run.view, "start", None)
+    return beside_measured(start.planned) if start is not None else ""
 
 
 def _code(run: Run) -> str:

@@ -423,6 +423,7 @@ class TrainingView(RunView):
         return best
 
     def summary(self) -> dict[str, Any]:
+        planned = self.start.planned if self.start else None
         return {
             **super().summary(),
             "last_step": self.last_step,
@@ -437,6 +438,7 @@ class TrainingView(RunView):
             "peak_memory_bytes": self.peak_memory_bytes,
             "submit_to_first_step_s": self.submit_to_first_step_s,
             "device": self.start.device if self.start else None,
+            "planned": planned.model_dump() if planned else None,
             "best_metrics": self.best_metrics,
             "evals": [
                 {"step": e.step, "metrics": {k: finite(v) for k, v in e.metrics.items()}}

@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock
 
 from llmops_kernel.hardware import accelerators
+from llmops_kernel.hardware.precision import cpu_name
 from llmops_kernel.hardware.priority import cores_each
 from llmops_kernel.store.paths import cache
 
@@ -54,17 +55,6 @@ def use_cpu_threads(local_world_size: int) -> int:
 
 def device_name(*, use_gpu: bool) -> str:
     return torch.cuda.get_device_name() if use_gpu else cpu_name()
-
-
-def cpu_name() -> str:
-    """Return the processor's name, or its architecture where the system does not say."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def describe(*, use_gpu: bool, dtype: str, cache_root: Path | None = None) -> Device:

@@ -123,7 +123,7 @@ def test_a_full_training_begins_with_the_adapter_merged(
     trained = PeftModel.from_pretrained(base, folder)
     expected = loss_of_first_batch(trained, config, workspace)
     assert losses(events)[1] == pytest.approx(expected, abs=1e-4)
-    (start,) = of(events, "start")
+    start, *_ = of(events, "start")
     assert start.num_trainable == start.num_params == count
     assert (tmp_path / "second" / "output" / "model.safetensors").exists()
 

@@ -56,7 +56,7 @@ def test_one_worker_learns_the_same(
     found = {}
     for mode in ("off", "auto"):
         events = run(uneven_config(make_config, mode, **settings), tmp_path / mode, uneven)
-        (start,) = of(events, "start")
+        start, *_ = of(events, "start")
         evals = [event.metrics["eval_loss"] for event in of(events, "eval")]
         found[mode] = [*losses(events).values(), *evals]
         tokens = [step.tokens for step in of(events, "step")]
@@ -105,5 +105,5 @@ def test_a_model_of_ones_own_computes_all_logits(
         "        num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2))\n"
     )
     auto = make_config(method="full", hooks="hooks.py", training={"max_steps": 2})
-    (start,) = of(run(auto, tmp_path / "auto", uneven), "start")
+    start, *_ = of(run(auto, tmp_path / "auto", uneven), "start")
     assert "logits of all tokens (Own is not a model of Transformers)" in start.performance

@@ -88,7 +88,7 @@ def test_joined_rows_that_would_see_each_other_are_refused_before_the_first_step
     assert f"set {name}=false" in raised.value.remedy
     assert "group_by_length=true" in raised.value.remedy
     events = run(make_config(**sections, training={"max_steps": 1}), tmp_path / "llama", workspace)
-    (start,) = of(events, "start")
+    start, *_ = of(events, "start")
     assert isinstance(start, StartEvent)
     assert "rows do not attend to each other" in start.verified["packing"]
     (first,) = [one for one in of(events, "phase") if one.name == "first_step" and one.detail]
