@@ -300,7 +300,14 @@ def _worded(
     is_checked: bool,
 ) -> Verdict:
     name, share = bound
-    first = f"Bound by {name}: {share:.0%} {_DOES[name]}."
+    first = f"Bound by {name}: {share:.0%} {_DOES[name]}"
+    unknown = waterfall.share("unexplained")
+    if name == "compute" and unknown > share / 2:
+        first += (
+            f", and {unknown:.0%} is not explained by what they compute: element-wise operations,"
+            " small products or a busy machine"
+        )
+    first += "."
     if chosen is None:
         without = f" {_settings(refused.change)} would not fit." if refused is not None else ""
         return Verdict(name, share, f"{first}{without} No change is known to gain more than 5 %.")
@@ -311,7 +318,7 @@ def _worded(
     predicted = f"{chosen.gain:+.0%} tokens/s"
     if rate is not None:
         predicted += f", to {rate:,.0f}"
-    notes = "" if is_checked or not _needs_memory(chosen) else " Not checked whether it fits."
+    notes = "" if is_checked or not needs_memory(chosen.change) else " Not checked whether it fits."
     if chosen.alters:
         notes += " The losses will be others."
     sentence = (
@@ -320,9 +327,10 @@ def _worded(
     return Verdict(name, share, sentence, dict(chosen.change), chosen.gain, rate, chosen.assumes)
 
 
-def _needs_memory(candidate: Candidate) -> bool:
+def needs_memory(change: Mapping[str, Any]) -> bool:
+    """Return whether a change may need more memory than a run has now."""
     free = ("data.", "training_arguments.", "evaluation.", "checkpoint.")
-    return not all(key.startswith((*free, "training.global")) for key in candidate.change)
+    return not all(key.startswith((*free, "training.global")) for key in change)
 
 
 def _settings(change: Mapping[str, Any]) -> str:

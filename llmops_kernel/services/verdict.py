@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from llmops_kernel.config.less_memory import changed
+from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.hardware.accelerators import find
 from llmops_kernel.kinds.reading import from_record
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import StartEvent
 from llmops_kernel.planner.speed import update_seconds
-from llmops_kernel.planner.verdict import Facts, Verdict, verdict
+from llmops_kernel.planner.verdict import Facts, Verdict, needs_memory, verdict
 from llmops_kernel.services.plan import Planning
 from llmops_kernel.services.plan_inputs import Guess
 from llmops_kernel.store.journal.training_view import TrainingView
@@ -21,11 +24,17 @@ from llmops_kernel.views.waterfall import waterfall_of
 
 
 def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
-    """Return what bounds a training and the setting to change; None where nothing was measured."""
+    """Return what bounds a training and the setting to change; None where nothing was measured.
+
+    Of a run that has run out of memory the change has the settings that it went on with, too.
+    """
     losses = waterfall_of(view)
     start = view.start if isinstance(view, TrainingView) else None
     if losses is None or start is None or record.kind != "train":
         return None
+    adapted = _adapted(view)
+    in_force = changed(TrainingConfig.model_validate(record.config), adapted)
+    record = record.model_copy(update={"config": in_force.model_dump(mode="json")})
     facts = Facts(
         config=record.config,
         num_params=start.num_params,
@@ -33,7 +42,17 @@ def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
         is_streamed=_is_streamed(record.config, start),
         update_s=_update_s(record.config, start),
     )
-    return verdict(losses, facts, _Fitting(record, start).fits)
+    answer = verdict(losses, facts, _Fitting(record, start, ran_out=bool(adapted)).fits)
+    return replace(answer, change={**adapted, **answer.change}) if answer.change else answer
+
+
+def _adapted(view: RunView) -> dict[str, Any]:
+    """Return the settings that the newest attempt has in place of the config's."""
+    changes: dict[str, Any] = {}
+    for restart in view.restarts:
+        if restart.attempt == view.attempt:
+            changes.update(restart.changes)
+    return changes
 
 
 class VerdictOfPanel:
@@ -72,8 +91,9 @@ def _update_s(config: Mapping[str, Any], start: StartEvent) -> float | None:
 class _Fitting:
     """Plans the run with changes, on devices of its own kind."""
 
-    def __init__(self, record: RunRecord, start: StartEvent) -> None:
-        self._record = record
+    def __init__(self, record: RunRecord, start: StartEvent, *, ran_out: bool) -> None:
+        """`ran_out`: its memory was not enough for settings that need more than those of now."""
+        self._record, self._ran_out = record, ran_out
         accelerator = find(start.device)
         device = "cpu" if accelerator is None else accelerator.name
         self._planning = Planning(
@@ -82,6 +102,8 @@ class _Fitting:
 
     def fits(self, change: Mapping[str, Any]) -> bool | None:
         """Return whether a change fits; False if the config refuses it, None if nothing says."""
+        if self._ran_out and needs_memory(change):
+            return False
         try:
             config = from_record(kind_named(self._record.kind), self._record.config, change)
         except LLMOpsError:

@@ -84,10 +84,11 @@ class EngineWatch:
         """
         self._parts, self._trainer = parts, trainer
         self._engine = wrapped(trainer)
-        self._has_reducer = hasattr(self._engine, "_set_ddp_runtime_logging_sample_rate")
+        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        sampled = "_set_ddp_runtime_logging_sample_rate"
+        self._has_reducer = several and hasattr(self._engine, sampled)
         self._last_backward = 0
         self._restore: list[Callable[[], None]] = []
-        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         self.sees_communication = not several or self._has_reducer or not parts.on_gpu
         if self._has_reducer:
             self._engine._set_ddp_runtime_logging_sample_rate(1)
