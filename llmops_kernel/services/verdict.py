@@ -30,10 +30,16 @@ def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
     """
     losses = waterfall_of(view)
     start = view.start if isinstance(view, TrainingView) else None
-    if losses is None or start is None or record.kind != "train":
+    if losses is None or start is None:
         return None
     adapted = _adapted(view)
-    in_force = changed(TrainingConfig.model_validate(record.config), adapted)
+    try:
+        config = from_record(kind_named(record.kind), record.config)
+        if not isinstance(config, TrainingConfig):
+            return None
+        in_force = changed(config, adapted)
+    except (LLMOpsError, ValueError):  # A record of another release.
+        return None
     record = record.model_copy(update={"config": in_force.model_dump(mode="json")})
     facts = Facts(
         config=record.config,
