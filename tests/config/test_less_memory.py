@@ -14,7 +14,7 @@ from llmops_kernel.config.less_memory import changed, describe_changes, next_set
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.memory import memory
-from llmops_kernel.services.plan_inputs import Guess, Machine, setup_of
+from llmops_kernel.services.plan_inputs import Guess, Machine, planned_setup
 from tests.metrics.test_flops import CONFIGS
 
 ARCHITECTURES = [architecture for values in CONFIGS.values()
@@ -51,7 +51,7 @@ def configs(draw: st.DrawFn) -> TrainingConfig:
 
 def planned(config: TrainingConfig, architecture: Architecture, *, on_gpu: bool) -> Any:
     machine = Machine(devices=8, name="GPU") if on_gpu else Machine(name="CPU")
-    setup = setup_of(config, architecture, machine, Guess(), [])
+    setup = planned_setup(config, architecture, machine, Guess(), [])
     # One step of several micro batches keeps its gradients between them, one of one does not: apart
     # from that, half of it needs less.
     return memory(replace(setup, gradient_accumulation_steps=2))
