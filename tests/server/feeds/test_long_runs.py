@@ -13,7 +13,7 @@ from tests.server.runs import make_run, step, worker
 
 def test_of_very_many_steps_a_page_gets_those_that_stand_for_all(store: RunStore) -> None:
     make_run(store, "r-1", steps=2500, ended=None)
-    followers = Followers(Backend(store=store), max_cells=25_000)
+    followers = Followers(Backend(store=store), max_cells=30_000)
     page = Page(RunFeed("r-1", followers=followers, store=store))
     page.look()
     panel = page.state["panel"]
