@@ -174,7 +174,7 @@ class JournalCallback(TrainerCallback):
                 self._speeds.add(step_time_s, wait_s=data_wait_s, tokens=self._counts.tokens)
             self._context.emit(
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s).model_copy(
-                    update=self._part_seconds(reducer_wait_s)
+                    update=self._part_seconds(step_time_s, reducer_wait_s)
                 )
             )
             if is_first:
@@ -241,15 +241,17 @@ class JournalCallback(TrainerCallback):
             values={**self._objective_figures, **self._numbers.take(), **self._expert_load} or None,
         )
 
-    def _part_seconds(self, reducer_wait_s: float | None) -> dict[str, float]:
+    def _part_seconds(self, step_time_s: float, reducer_wait_s: float | None) -> dict[str, float]:
         """Return the parts of the step as fields of its event; without those not measured."""
         if self._watch is None:
             return {}
         taken = self._timer.taken
         passes_s, wait_s = taken.get("passes", 0.0), reducer_wait_s or 0.0
+        data_wait_s = min(taken.get("data", 0.0), step_time_s)
         hidden_s = min(wait_s, passes_s)  # The reducer waits inside of the backward pass.
         parts = {
-            "data_wait_s": taken.get("data", 0.0),
+            "data_wait_s": data_wait_s,
+            "compute_s": step_time_s - data_wait_s,
             "passes_s": passes_s - hidden_s,
             "optimizer_s": taken.get("optimizer", 0.0),
             "offload_s": taken.get("offload", 0.0),

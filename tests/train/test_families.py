@@ -31,7 +31,7 @@ def family(
 def one_step(config: Any, folder: Path, workspace: Path) -> tuple[Any, float]:
     """Train one step; return the start event and the loss."""
     events = run(config, folder, workspace)
-    (start,), (step,) = of(events, "start"), of(events, "step")
+    (start, *_), (step,) = of(events, "start"), of(events, "step")
     assert math.isfinite(step.loss)
     assert step.grad_norm > 0
     loss: float = step.loss
