@@ -169,12 +169,13 @@ class JournalCallback(TrainerCallback):
         is_first, self._first_step_open = self._first_step_open, False
         reducer_wait_s = self._watch.reducer_wait_s() if self._watch is not None else None
         if self._context.is_main:
-            data_wait_s = min(data_wait_s, step_time_s)
+            parts = self._part_seconds(step_time_s, reducer_wait_s)
+            data_wait_s = parts.pop("data_wait_s", min(data_wait_s, step_time_s))
             if not is_first:
                 self._speeds.add(step_time_s, wait_s=data_wait_s, tokens=self._counts.tokens)
             self._context.emit(
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s).model_copy(
-                    update=self._part_seconds(step_time_s, reducer_wait_s)
+                    update=parts
                 )
             )
             if is_first:
@@ -247,11 +248,9 @@ class JournalCallback(TrainerCallback):
             return {}
         taken = self._timer.taken
         passes_s, wait_s = taken.get("passes", 0.0), reducer_wait_s or 0.0
-        data_wait_s = min(taken.get("data", 0.0), step_time_s)
         hidden_s = min(wait_s, passes_s)  # The reducer waits inside of the backward pass.
         parts = {
-            "data_wait_s": data_wait_s,
-            "compute_s": step_time_s - data_wait_s,
+            "data_wait_s": min(taken.get("data", 0.0), step_time_s),
             "passes_s": passes_s - hidden_s,
             "optimizer_s": taken.get("optimizer", 0.0),
             "offload_s": taken.get("offload", 0.0),
