@@ -188,5 +188,8 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_no_failure(
     run = submit(micro_batch_size=2, global_batch_size=4, max_steps=4, max_failures=0)
     assert run.wait(300, raise_on_failure=False) == "SUCCEEDED", run.view.message
     assert [restart.changes for restart in run.view.restarts] == [{"training.micro_batch_size": 1}]
-    assert texts(run)[0].startswith("out of memory at step 3 of worker rank 1; goes on with")
+    # The step is known from the other worker, if that has reported its loss of a peer by then.
+    (text,) = texts(run)
+    assert text.startswith("out of memory")
+    assert "of worker rank 1; goes on with" in text
     assert list(losses(run)) == [1, 2, 3, 4]
