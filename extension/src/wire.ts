@@ -744,6 +744,8 @@ export interface RunDifference {
   config: Change[];
   code: CodeChange[];
   environment: Change[];
+  /** What the first run's verdict has predicted of this change, beside what was measured. */
+  prediction: string;
 }
 
 /** A value that differs. */
@@ -1228,6 +1230,8 @@ export interface PanelLosses {
   verdict: string;
   /** The call that tries it, to be copied; empty without a change. */
   change: string;
+  /** The change as overrides, for whoever can submit the run again. */
+  overrides: string[];
 }
 
 /** A metric of the evaluations as a curve. */

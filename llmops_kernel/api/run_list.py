@@ -118,7 +118,10 @@ class Comparison:
         )
         self.base = by_id[compared.base]
         self.runs = tuple(by_id[run_id] for run_id in compared.run_ids)
-        self.diffs: tuple[RunDiff, ...] = compared.diffs
+        views = {run.id: run.view for run in self.runs}
+        self.diffs: tuple[RunDiff, ...] = tuple(
+            comparison.with_prediction(backend.store, diff, views) for diff in compared.diffs
+        )
 
     @cached_property
     def matrix(self) -> Matrix:

@@ -77,6 +77,13 @@ class Measured:
     """In `steps_s`, of all workers."""
 
     @property
+    def overall_tokens_per_second(self) -> float | None:
+        """Return the rate over the whole window, with evaluations and saves."""
+        if self.tokens_per_second is None:
+            return None
+        return self.tokens_per_second * self.steps_s / self.window_s
+
+    @property
     def window_s(self) -> float:
         return self.steps_s + self.evaluation_s + self.save_s
 

@@ -309,21 +309,22 @@ def _worded(
         )
     first += "."
     if chosen is None:
-        without = f" {_settings(refused.change)} would not fit." if refused is not None else ""
+        without = (
+            f" {', '.join(overrides_of(refused.change))} would not fit."
+            if refused is not None
+            else ""
+        )
         return Verdict(name, share, f"{first}{without} No change is known to gain more than 5 %.")
-    speed, steps_s = waterfall.measured.tokens_per_second, waterfall.measured.steps_s
-    rate = None
-    if speed is not None:
-        rate = speed * steps_s / waterfall.measured.window_s * (1 + chosen.gain)
+    speed = waterfall.measured.overall_tokens_per_second
+    rate = None if speed is None else speed * (1 + chosen.gain)
     predicted = f"{chosen.gain:+.0%} tokens/s"
     if rate is not None:
         predicted += f", to {rate:,.0f}"
     notes = "" if is_checked or not needs_memory(chosen.change) else " Not checked whether it fits."
     if chosen.alters:
         notes += " The losses will be others."
-    sentence = (
-        f"{first} {_settings(chosen.change)}: {predicted} predicted, if {chosen.assumes}.{notes}"
-    )
+    change = ", ".join(overrides_of(chosen.change))
+    sentence = f"{first} {change}: {predicted} predicted, if {chosen.assumes}.{notes}"
     return Verdict(name, share, sentence, dict(chosen.change), chosen.gain, rate, chosen.assumes)
 
 
@@ -333,9 +334,10 @@ def needs_memory(change: Mapping[str, Any]) -> bool:
     return not all(key.startswith((*free, "training.global")) for key in change)
 
 
-def _settings(change: Mapping[str, Any]) -> str:
+def overrides_of(change: Mapping[str, Any]) -> list[str]:
+    """Return a change as overrides are written: `parallelism.strategy=ddp`."""
     words = {True: "true", False: "false"}
     pairs = (
         (key, words[value] if isinstance(value, bool) else value) for key, value in change.items()
     )
-    return ", ".join(f"{key}={value}" for key, value in pairs)
+    return [f"{key}={value}" for key, value in pairs]

@@ -11,6 +11,8 @@ from llmops_kernel.kinds.kind import load_attribute
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.services.run_table import labels_of
 from llmops_kernel.store.diff import RunDiff, diff_runs
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.store import RunStore
 
 if TYPE_CHECKING:
@@ -81,6 +83,17 @@ def diff(store: RunStore, first: str, second: str) -> RunDiff:
     """Return what differs in config, code and environment, from the older run to the newer."""
     older, newer = sorted((first, second), key=lambda run_id: store.record(run_id).created_s)
     return _named(diff_runs(store, older, newer), labels_of(store, [older, newer]))
+
+
+def with_prediction(store: RunStore, diff: RunDiff, views: Mapping[str, RunView]) -> RunDiff:
+    """Add what the first run's verdict has predicted, if the second changes just what it said."""
+    is_change = diff.config and not diff.code and not diff.environment
+    if not is_change or not isinstance(views[diff.a], TrainingView):
+        return diff
+    from llmops_kernel.services.verdict import prediction_of  # The planner, in a tenth of a second.
+
+    first, second = ((store.record(run_id), views[run_id]) for run_id in (diff.a, diff.b))
+    return replace(diff, prediction=prediction_of(first, second))
 
 
 def _named(diff: RunDiff, names: Mapping[str, str]) -> RunDiff:

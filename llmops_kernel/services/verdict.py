@@ -14,9 +14,10 @@ from llmops_kernel.kinds.reading import from_record
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import StartEvent
 from llmops_kernel.planner.speed import update_seconds
-from llmops_kernel.planner.verdict import Facts, Verdict, needs_memory, verdict
+from llmops_kernel.planner.verdict import Facts, Verdict, needs_memory, overrides_of, verdict
 from llmops_kernel.services.plan import Planning
 from llmops_kernel.services.plan_inputs import Guess
+from llmops_kernel.store.diff import differences
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record import RunRecord
@@ -50,6 +51,33 @@ def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
     )
     answer = verdict(losses, facts, _Fitting(record, start, ran_out=bool(adapted)).fits)
     return replace(answer, change={**adapted, **answer.change}) if answer.change else answer
+
+
+def prediction_of(first: tuple[RunRecord, RunView], second: tuple[RunRecord, RunView]) -> str:
+    """Return the gain that the first run's verdict has predicted, beside that of the second.
+
+    Empty where the second is not the first with just the change that the verdict proposes.
+    """
+    (record, view), (other, newer) = first, second
+    answer = verdict_of(record, view)
+    if answer is None or not answer.change or answer.gain is None:
+        return ""
+    try:
+        config = from_record(kind_named(record.kind), record.config, answer.change)
+    except LLMOpsError:  # As one that an adapted run went on with, and that no config may have.
+        return ""
+    if differences(config.model_dump(mode="json"), other.config):
+        return ""
+    speeds = [_speed(view), _speed(newer)]
+    words = f"{', '.join(overrides_of(answer.change))}: {answer.gain:+.0%} tokens/s predicted"
+    if speeds[0] is None or speeds[1] is None:
+        return f"{words}, not measured yet."
+    return f"{words}, {speeds[1] / speeds[0] - 1:+.0%} measured."
+
+
+def _speed(view: RunView) -> float | None:
+    losses = waterfall_of(view)
+    return None if losses is None else losses.measured.overall_tokens_per_second
 
 
 def _adapted(view: RunView) -> dict[str, Any]:

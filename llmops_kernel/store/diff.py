@@ -219,6 +219,9 @@ class RunDiff:
     environment: list[Difference]
     names: tuple[str, str] = ("", "")
     """What a and b are called besides their ids; empty where nobody said it."""
+    prediction: str = ""
+    """What a's verdict has predicted of the change to b, beside what was measured; empty where it
+    has proposed another, or none."""
 
     @property
     def heads(self) -> tuple[str, str]:
@@ -243,6 +246,8 @@ class RunDiff:
             if rows:
                 lines += ["", title]
                 lines += [line for row in rows for line in _row_text(row)]
+        if self.prediction:
+            lines += ["", self.prediction]
         code = [change for change in self.code if change.is_code]
         for title, changes in (("code", code), ("other files", self._data_changes)):
             if changes:
@@ -269,7 +274,8 @@ class RunDiff:
             table_html(title, rows, a=a, b=b)
             for title, rows in (("config", self.config), ("environment", self.environment))
         )
-        return f'<div class="llmops-diff">{"".join(tables)}{changes_html(self.code)}</div>'
+        held = f"<p>{escape(self.prediction)}</p>" if self.prediction else ""
+        return f'<div class="llmops-diff">{"".join(tables)}{held}{changes_html(self.code)}</div>'
 
     def __repr__(self) -> str:
         return inert(self.text())

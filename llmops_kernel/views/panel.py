@@ -92,6 +92,8 @@ class PanelLosses(PanelPart):
     """What bounds the run and the setting to change, in one line; empty while unknown."""
     change: str
     """The call that tries it, to be copied; empty without a change."""
+    overrides: list[str]
+    """The change as overrides, for whoever can submit the run again."""
 
 
 class PanelTable(PanelPart):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from llmops_kernel.metrics.waterfall import Waterfall, waterfall
-from llmops_kernel.planner.verdict import Verdict
+from llmops_kernel.planner.verdict import Verdict, overrides_of
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import format as fmt
@@ -79,7 +79,7 @@ def lines(waterfall: Waterfall) -> list[str]:
 def panel_losses(waterfall: Waterfall | None, verdict: Verdict | None) -> PanelLosses:
     """Return the rows for the panel; none of a run whose steps were not measured."""
     if waterfall is None:
-        return PanelLosses(rows=[], note="", verdict="", change="")
+        return PanelLosses(rows=[], note="", verdict="", change="", overrides=[])
     rows = [
         PanelBar(
             name=step.label,
@@ -92,6 +92,11 @@ def panel_losses(waterfall: Waterfall | None, verdict: Verdict | None) -> PanelL
         )
         for step in steps_of(waterfall)
     ]
-    change = f"run.resubmit(**{verdict.change})" if verdict and verdict.change else ""
-    sentence = verdict.sentence if verdict else ""
-    return PanelLosses(rows=rows, note=note_of(waterfall), verdict=sentence, change=change)
+    change = verdict.change if verdict else {}
+    return PanelLosses(
+        rows=rows,
+        note=note_of(waterfall),
+        verdict=verdict.sentence if verdict else "",
+        change=f"run.resubmit(**{change})" if change else "",
+        overrides=overrides_of(change),
+    )

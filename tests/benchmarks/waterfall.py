@@ -113,8 +113,8 @@ class Trained:
         """Return the rate over the whole window, with what is between steps."""
         measured = self.view.measured
         assert measured is not None
-        assert measured.tokens_per_second is not None
-        return measured.tokens_per_second * measured.steps_s / measured.window_s
+        assert measured.overall_tokens_per_second is not None
+        return measured.overall_tokens_per_second
 
     @property
     def explained(self) -> float:

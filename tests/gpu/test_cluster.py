@@ -75,7 +75,7 @@ def losses(run: llmops.Run) -> list[float]:
 
 
 def test_the_second_run_begins_sooner(submit: Submit) -> None:
-    runs = [submit("lora", **{"seed": seed}) for seed in (1, 2, 3)]
+    runs = [submit("lora", seed=seed) for seed in (1, 2, 3)]
     for run in runs:
         phases = [f"{one.name} {one.duration_s or 0:.2f}" for one in view(run).phases()]
         print(f"\n{view(run).submit_to_first_step_s:.2f} s to the first step: {', '.join(phases)}")
@@ -101,9 +101,7 @@ def test_bars_explain_a_run_and_its_verdict_holds(submit: Submit) -> None:
         return
     after = view(submit("full", **verdict.change)).measured
     assert after is not None
-    speeds = [
-        (one.tokens_per_second or 0.0) * one.steps_s / one.window_s for one in (measured, after)
-    ]
+    speeds = [one.overall_tokens_per_second or 0.0 for one in (measured, after)]
     gain = speeds[1] / speeds[0] - 1
     print(f"{verdict.change}: {verdict.gain:+.0%} predicted, {gain:+.0%} measured")
     assert verdict.gain is not None

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from llmops_kernel.metrics.events import AnyEvent, EndEvent, RestartEvent, StartEvent, StepEvent
-from llmops_kernel.services.verdict import verdict_of
+from llmops_kernel.services.verdict import prediction_of, verdict_of
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.record import RunRecord
 from tests.configs import training_config_from_dict
@@ -84,3 +86,27 @@ def test_time_that_the_flops_do_not_explain_is_said(tmp_path: Path) -> None:
     assert answer is not None
     assert answer.bound == "compute"
     assert "90% is not explained" in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "speed", "held"),
+    [
+        ({"training.micro_batch_size": 16}, 96.0, "+50% measured."),
+        ({"training.micro_batch_size": 16}, None, "not measured yet."),
+        ({"training.micro_batch_size": 8}, 96.0, ""),
+        ({"training.micro_batch_size": 16, "seed": 1}, 96.0, ""),
+    ],
+)
+def test_a_prediction_is_compared_with_the_run_that_has_just_its_change(
+    tmp_path: Path, changes: dict[str, Any], speed: float | None, held: str
+) -> None:
+    record, view = run_of(tmp_path)
+    config = training_config_from_dict(VALUES, changes)
+    other = record.model_copy(update={"config": config.model_dump(mode="json")})
+    steps = view.steps if speed else []
+    faster = [step.model_copy(update={"tokens": speed}) for step in steps]
+    assert view.start is not None
+    newer = TrainingView([view.start, *faster])
+    words = prediction_of((record, view), (other, newer))
+    begin = "training.micro_batch_size=16: +60% tokens/s predicted, " if held else ""
+    assert words == f"{begin}{held}"

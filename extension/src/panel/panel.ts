@@ -31,6 +31,8 @@ interface IPanelContent {
 export interface IPanelActions {
   charts: IChartStore;
   stop?: () => void;
+  /** Submit the run again with the change that its verdict proposes. */
+  tryChange?: (overrides: string[]) => void;
   /** Ask for the samples from this number on. */
   askForSamples?: (first: number) => void;
 }
@@ -48,7 +50,12 @@ export class RunPanel {
     const samplesPart = samples(actions.askForSamples);
     const log = logTail();
     const before = [header(actions.stop), progress(), figures()];
-    const after = [waterfall(), losses(), evaluations(), members()];
+    const after = [
+      waterfall(),
+      losses(actions.tryChange),
+      evaluations(),
+      members()
+    ];
     const last = outputs();
     const parts = [
       ...before,

@@ -35,7 +35,13 @@ const NOT_STARTED: PanelWaterfall = {
   first: 'first step'
 };
 const NO_TABLE: PanelTable = { columns: [], rows: [] };
-const NO_LOSSES: PanelLosses = { rows: [], note: '', verdict: '', change: '' };
+const NO_LOSSES: PanelLosses = {
+  rows: [],
+  note: '',
+  verdict: '',
+  change: '',
+  overrides: []
+};
 
 /** Name, state and facts of the run; without `stop` there is no button for it. */
 export function header(stop: (() => void) | undefined): ISection {
@@ -320,7 +326,7 @@ function waterfallRow(bar: PanelBar): HTMLElement {
 }
 
 /** Where the FLOPs go, and the setting to change. */
-export function losses(): ISection {
+export function losses(tryChange?: (overrides: string[]) => void): ISection {
   const title = h('summary', {}, 'Where the FLOPs go');
   const verdict = h('p.verdict');
   const rows = h('div.waterfall.losses', { role: 'list' });
@@ -332,10 +338,16 @@ export function losses(): ISection {
     verdict.textContent = shown.verdict;
     rows.replaceChildren(...shown.rows.map(waterfallRow));
     note.textContent = shown.note;
-    const call = shown.change
-      ? [h('code.path', {}, shown.change), copyButton(shown.change)]
-      : [];
-    change.replaceChildren(...call);
+    if (!shown.change) {
+      change.replaceChildren();
+      return;
+    }
+    const submit = () => tryChange?.(shown.overrides);
+    change.replaceChildren(
+      ...(tryChange ? [button('Submit with this change', submit)] : []),
+      h('code.path', {}, shown.change),
+      copyButton(shown.change)
+    );
   });
   return { element, update: state => draw(state.losses ?? NO_LOSSES) };
 }

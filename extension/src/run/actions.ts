@@ -14,7 +14,7 @@ import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { trans } from '../trans';
 import { confirm, reported } from '../ui/dialogs';
 import { bytes } from '../ui/format';
-import { OperationInfo, RunPreview, RunRow } from '../wire';
+import { OperationInfo, ResubmitBody, RunPreview, RunRow } from '../wire';
 import * as requests from './requests';
 import { IEdited } from './resubmit';
 
@@ -72,24 +72,35 @@ export class RunActions {
   }
 
   resubmit(runId: string): Promise<void> {
-    const { llmops, edit, preferences, commands } = this.services;
+    const { llmops, edit } = this.services;
     return reported(trans.__('Cannot re-submit the run'), async () => {
       const { row, config_yaml } = await requests.detail(llmops, runId);
       const edited = await edit(row, config_yaml);
-      if (edited === null) {
-        return;
-      }
-      const begun = await requests.resubmit(llmops, runId, edited);
-      const ended = await this.follow(
-        begun,
-        trans.__('Re-submitting %1', this.named(runId)),
-        trans.__('Submitted')
-      );
-      const newId = ended.result.run_id;
-      if (typeof newId === 'string' && preferences.openRunOnSubmit) {
-        await commands.execute(CommandIDs.openRun, { runId: newId });
+      if (edited !== null) {
+        await this.submitAgain(runId, edited);
       }
     });
+  }
+
+  /** Submits at once: the verdict of a run has said what changes. */
+  tryChange(runId: string, overrides: string[]): Promise<void> {
+    return reported(trans.__('Cannot re-submit the run'), () =>
+      this.submitAgain(runId, { overrides })
+    );
+  }
+
+  private async submitAgain(runId: string, body: ResubmitBody): Promise<void> {
+    const { llmops, preferences, commands } = this.services;
+    const begun = await requests.resubmit(llmops, runId, body);
+    const ended = await this.follow(
+      begun,
+      trans.__('Re-submitting %1', this.named(runId)),
+      trans.__('Submitted')
+    );
+    const newId = ended.result.run_id;
+    if (typeof newId === 'string' && preferences.openRunOnSubmit) {
+      await commands.execute(CommandIDs.openRun, { runId: newId });
+    }
   }
 
   star(runId: string): Promise<void> {

@@ -38,6 +38,7 @@ export function Difference(props: {
       </h3>
       {isSame && <p>{trans.__('Same config, code and environment.')}</p>}
       <Changes title={trans.__('Config')} heads={heads} changes={config} />
+      {difference.prediction && <p>{difference.prediction}</p>}
       <FileChanges changes={code} />
       {environment.length > 0 && (
         <details className="llmops-environment">

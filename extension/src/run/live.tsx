@@ -11,6 +11,7 @@ interface IProps {
   model: RunModel;
   charts: IChartSettings;
   samples: (first: number) => Promise<PanelSamples>;
+  tryChange: (overrides: string[]) => void;
 }
 
 /**
@@ -37,9 +38,10 @@ export class LivePanel implements IDisposable {
     host: HTMLElement,
     private props: IProps
   ) {
-    const { model, charts } = props;
+    const { model, charts, tryChange } = props;
     this._panel = new RunPanel(host, model.rows, {
       charts,
+      tryChange,
       askForSamples: first => void this.askForSamples(first)
     });
     model.changed.connect(this.onChanged, this);

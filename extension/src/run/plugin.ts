@@ -77,6 +77,7 @@ export const runPlugin: JupyterFrontEndPlugin<void> = {
       charts: preferences.charts,
       showPath: (path, contentsPath) =>
         void actions.showPath(path, contentsPath),
+      tryChange: (runId, overrides) => void actions.tryChange(runId, overrides),
       openJob: ({ cluster, submission_id: submissionId }) =>
         void commands.execute(CommandIDs.openDashboard, {
           cluster,

@@ -23,6 +23,7 @@ export interface IRunViewServices {
   runs: IRunsModel;
   charts: IChartSettings;
   showPath: (path: string, contentsPath: string | null) => void;
+  tryChange: (runId: string, overrides: string[]) => void;
   openJob: (attempt: RunAttempt) => void;
 }
 
@@ -61,6 +62,7 @@ export function RunView(props: IProps): JSX.Element {
         model={model}
         charts={props.charts}
         samples={first => requests.samples(props.llmops, model.runId, first)}
+        tryChange={overrides => props.tryChange(model.runId, overrides)}
       />
     ),
     log: () => <LogSection {...props} isShown={tab === 'log'} />,

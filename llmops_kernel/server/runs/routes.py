@@ -202,6 +202,7 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
         for item in ordered:
             stack.enter_context(item.lock)
         rows = [read_row(item, followers.store) for item in ordered]
+        views = {item.run.id: item.view for item in ordered}
         position = compared.run_ids.index(compared.base)
         return Comparison(
             runs=[row.model_copy(update={"differs": compared.names[row.run_id]}) for row in rows],
@@ -214,7 +215,10 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
                     [followers.store.record(item.run.id).config for item in ordered]
                 ),
             ),
-            differences=[_difference(diff) for diff in compared.diffs],
+            differences=[
+                _difference(comparison.with_prediction(followers.store, diff, views))
+                for diff in compared.diffs
+            ],
             samples=compared_samples([item.view for item in ordered]),
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
         )
@@ -288,6 +292,7 @@ def _difference(diff: RunDiff) -> RunDifference:
         after=diff.b,
         config=[_change(row) for row in diff.config],
         environment=[_change(row) for row in diff.environment],
+        prediction=diff.prediction,
         code=[
             CodeChange(
                 path=change.path,

@@ -234,6 +234,8 @@ class RunDifference(Wire):
     config: list[Change]
     code: list[CodeChange]
     environment: list[Change]
+    prediction: str
+    """What the first run's verdict has predicted of this change, beside what was measured."""
 
 
 class ComparedFigure(Wire):

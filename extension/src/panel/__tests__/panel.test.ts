@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 
-import { PanelSamples, RunColumn } from '../../wire';
+import { PanelLosses, PanelSamples, RunColumn } from '../../wire';
 import { IChartStore } from '../chartTools';
 import { IPanelActions, RunPanel } from '../panel';
 import { RunData } from '../runData';
@@ -87,6 +87,26 @@ describe('the panel', () => {
     const whole = await drawn({ ...state, every_row: true, stride: 1 });
     await vi.waitFor(() => expect(whole.textContent).toContain('Loss'));
     expect(whole.textContent).not.toContain('two points');
+  });
+
+  it('submits with the change of a verdict where somebody can', async () => {
+    const losses = {
+      rows: [{ name: 'mfu', detail: '', left: 0, width: 1, text: '1 %' }],
+      note: '',
+      verdict: 'Bound by data.',
+      change: "run.resubmit(**{'data.streaming': False})",
+      overrides: ['data.streaming=false']
+    } as unknown as PanelLosses;
+    const tryChange = vi.fn();
+    const names = (host: HTMLElement) =>
+      [...host.querySelectorAll<HTMLElement>('.llmops-change button')].map(
+        element => element.textContent
+      );
+    const lab = await drawn({ ...STATE, losses }, { tryChange });
+    expect(names(lab)).toEqual(['Submit with this change', 'Copy']);
+    lab.querySelector<HTMLElement>('.llmops-change button')?.click();
+    expect(tryChange).toHaveBeenCalledWith(['data.streaming=false']);
+    expect(names(await drawn({ ...STATE, losses }))).toEqual(['Copy']);
   });
 
   it('shows samples page by page, and the newest on the first page', async () => {

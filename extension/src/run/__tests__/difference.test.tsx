@@ -55,7 +55,8 @@ describe('the heads of a difference', () => {
       after: 'lora-2',
       config,
       code: [],
-      environment: []
+      environment: [],
+      prediction: ''
     } as unknown as RunDifference;
     const runs = [
       { run_id: 'lora-1', title: 'Baseline', differs: 'lr 1e-4', name: 'lora' },

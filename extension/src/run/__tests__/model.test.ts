@@ -100,7 +100,8 @@ describe('LivePanel', () => {
     const charts = { read: () => ({}), keep: () => undefined, changed };
     const host = document.createElement('div');
     document.body.append(host);
-    const panel = new LivePanel(host, { model, charts, samples });
+    const tryChange = vi.fn();
+    const panel = new LivePanel(host, { model, charts, samples, tryChange });
     const state = (state: string) =>
       live.say(TOPIC, 'state', {
         panel: {
