@@ -43,6 +43,7 @@ def setup_of(
         offload_optimizer=bool(parallelism.offload_optimizer),
         offload_params=parallelism.offload_params,
         checkpointing=parallelism.gradient_checkpointing,
+        replaces_linear=parallelism.replaces_linear,
         attention=attention,
         optimizer=config.optimizer.type,
         micro_batch_size=training.micro_batch_size,

@@ -41,6 +41,8 @@ class Setup:
     offload_optimizer: bool = False
     offload_params: bool = False
     checkpointing: bool = False
+    replaces_linear: bool = False
+    """Linear layers save their input after their product, so that checkpointing repeats it too."""
     attention: Attention = "sdpa"
     optimizer: Literal["adamw", "adamw_8bit", "adafactor", "muon"] = "adamw"
     micro_batch_size: int = 4

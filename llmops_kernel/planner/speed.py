@@ -187,7 +187,10 @@ def _not_again(setup: Setup) -> float:
 
     PyTorch computes a layer again up to the last tensor that its backward pass reads. Where the
     layer ends with a frozen or a trained product and a sum, the product's result is not among them.
+    ZeRO-3's linear layers save what they have read after their product.
     """
+    if setup.replaces_linear:
+        return 0.0
     traits = setup.architecture.traits
     if traits.norms != 2 or traits.norm == "layer" or traits.head_norms == "whole":
         return 0.0  # A norm or dropout comes after it.

@@ -252,12 +252,14 @@ class TrainingSession:
         if not self.context.is_main:
             return None
         dtype, where = self.config.model.dtype, self.arguments.device
+        parallelism = self.config.parallelism
         # What GradCache computes once more depends on the number of texts in each micro batch.
         is_cached = getattr(self.config.objective, "mini_batch_size", None) is not None
         names = attention_names(self.model)
         return StepFlops(
             self.model,
-            checkpointing=self.config.parallelism.gradient_checkpointing,
+            checkpointing=parallelism.gradient_checkpointing,
+            replaces_linear=parallelism.replaces_linear,
             kernels=None if is_cached else kernels(self.model, names, dtype, where),
             cache=self.context.cache,
             references=self._references,

@@ -90,3 +90,26 @@ def test_what_cannot_work_together_is_refused_with_the_nearest_thing_that_can(
     assert problem.path == path
     assert reason in problem.message
     assert nearest in problem.suggestion
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "replaces"),
+    [
+        ({"strategy": "zero3"}, True),
+        ({"strategy": "zero3", "deepspeed": {"zero_optimization": {"overlap_comm": True}}}, True),
+        (
+            {
+                "strategy": "zero3",
+                "deepspeed": {"zero_optimization": {"memory_efficient_linear": False}},
+            },
+            False,
+        ),
+        ({"strategy": "zero2"}, False),
+        ({"strategy": "fsdp"}, False),
+    ],
+)
+def test_only_zero3_has_linear_layers_of_its_own(
+    parallelism: dict[str, Any], replaces: bool
+) -> None:
+    config = TrainingConfig.model_validate({**DATA, "parallelism": {**parallelism, **TWO}})
+    assert config.parallelism.replaces_linear is replaces

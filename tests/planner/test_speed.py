@@ -43,6 +43,8 @@ def test_checkpointing_and_padding_are_computed_but_not_required() -> None:
     down = 2 * 32 * 11008 * 4096 * plain.tokens
     again = recomputed.executed_flops - plain.executed_flops + down
     assert again / plain.executed_flops == pytest.approx(1 / 3, rel=0.03)
+    of_zero3 = speed(replace(SETUP, checkpointing=True, replaces_linear=True), RATES)
+    assert of_zero3.executed_flops - recomputed.executed_flops == pytest.approx(down)
     padded = speed(replace(SETUP, attention="sdpa", is_padded=True), RATES)
     assert padded.required_flops == plain.required_flops
     assert padded.executed_flops > plain.executed_flops

@@ -35,6 +35,14 @@ class ParallelismConfig(Choice):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: needs less memory and about a third more computation."""
 
+    @property
+    def replaces_linear(self) -> bool:
+        """Return whether linear layers save their input after their product, not before it.
+
+        Activation checkpointing recomputes a layer up to the last tensor that it saves.
+        """
+        return False
+
     @field_validator("offload_optimizer")
     @classmethod
     def _true_is_cpu(cls, value: Any) -> Any:
@@ -125,6 +133,12 @@ class Zero3Strategy(ZeroStrategy):
     strategy: Literal["zero3"] = "zero3"
     nvme_path: str | None = None
     """Folder on a local NVMe disk of each node, for `offload_optimizer: nvme`."""
+
+    @property
+    def replaces_linear(self) -> bool:
+        """Return whether DeepSpeed puts its LinearFunctionForZeroStage3 in PyTorch's place."""
+        zero = self.deepspeed.get("zero_optimization")
+        return not isinstance(zero, Mapping) or bool(zero.get("memory_efficient_linear", True))
 
 
 # --- Rules: where weights and optimizer states can be ---

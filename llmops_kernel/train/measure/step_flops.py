@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn import functional
 
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.metrics.model_work import (
@@ -58,20 +59,26 @@ class StepFlops:
         network: nn.Module,
         *,
         checkpointing: bool = False,
+        replaces_linear: bool = False,
         kernels: Kernels | None = None,
         cache: Path | None = None,
         references: int = 0,
     ) -> None:
         """Set it up. `kernels`: of attention; None where what they compute is not known.
 
+        `replaces_linear`: ZeRO-3 trains with linear layers of its own, of which checkpointing
+        repeats more. They are in force at the time of `check`, so that it counts them.
         `references`: forward passes of the model as it was, without gradients, over the same
         sequences in each step. Both models read a batch inside of the batch, without gradients.
         """
         self._checkpointing, self._references = checkpointing, references
+        # What a process has put there stays until it ends, also without ZeRO-3.
+        linear = "DeepSpeed" if replaces_linear else functional.linear.__module__
+        recomputing = f"with linear layers of {linear}" if checkpointing else ""
         self._kernels = kernels
         self._problem = ""
         self._twin: Twin | None = None
-        self._file = WorkFile(work_key(network, checkpointing=checkpointing), cache)
+        self._file = WorkFile(work_key(network, recomputing), cache)
         self._work = self._file.read()
         self._preliminary: Callable[[StepCounts], float] | None = None
         if self._work is None:
@@ -191,7 +198,7 @@ def _head_flops(network: Any) -> float:
 # --- Counts of earlier runs on this node ---
 
 
-FORMAT = 4
+FORMAT = 5
 """Raise it when the same modules are counted otherwise."""
 
 
@@ -221,11 +228,14 @@ class WorkFile:
             return
 
 
-def work_key(model: nn.Module, *, checkpointing: bool) -> str:
-    """Return a hash of what the count depends on: classes, sizes, what is trained, versions."""
+def work_key(model: nn.Module, recomputing: str = "") -> str:
+    """Return a hash of what the count depends on: classes, sizes, what is trained, versions.
+
+    `recomputing`: how activations are, empty where they are stored.
+    """
     config: Any = getattr(model, "config", None)
     facts = [
-        f"{FORMAT} {checkpointing} {installed_versions()}",
+        f"{FORMAT} {recomputing} {installed_versions()}",
         config.to_json_string() if hasattr(config, "to_json_string") else "",
     ]
     for path, module in model.named_modules():
@@ -267,7 +277,7 @@ def script_flops(model: nn.Module, *, cache: Path | None) -> Callable[[int, floa
 
 
 def _counted(model: nn.Module, cache: Path | None) -> ModelWork | None:
-    file = WorkFile(work_key(model, checkpointing=False), cache)
+    file = WorkFile(work_key(model), cache)
     if (cached := file.read()) is not None:
         return cached
     count = count_work(make_twin(model))

@@ -14,7 +14,7 @@ from llmops_kernel.train.data.examples import IGNORED, Example, pack
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_timer import StepCounts, StepTimer
 from llmops_kernel.train.verify import kernels
-from tests.train.measure.families import build, with_lora
+from tests.train.measure.families import SIZES, build, with_lora
 
 CPU = torch.device("cpu")
 HEADS, SIZE, LAYERS = 4, 16, 2
@@ -87,6 +87,28 @@ def test_checkpointing_costs_what_pytorch_counts_at_any_depth(
     model.activation_checkpointing_enable({"use_reentrant": False})
     counts, batch = counted(batch_of((40, 40)))
     assert flops(counts).executed == pytest.approx(pytorchs_count(model, batch), rel=0.001)
+
+
+def test_a_count_is_of_the_linear_layers_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZeRO-3's repeat a product more of each layer, and stay until the process ends."""
+    from deepspeed.runtime.zero.linear import zero3_linear_wrap
+
+    options: dict[str, Any] = {"checkpointing": True, "kernels": EAGER, "cache": tmp_path}
+    counts, batch = counted(batch_of((40, 40)))
+    StepFlops(build("llama", device="cpu"), **options).check()
+    down = LAYERS * 2 * SIZES["hidden_size"] * SIZES["intermediate_size"] * 80
+    later = StepFlops(build("llama", device="cpu"), **options, replaces_linear=True)
+    plain = StepFlops(build("llama", device="cpu"), **options)(counts).executed or 0
+    monkeypatch.setattr(torch.nn.functional, "linear", zero3_linear_wrap)
+    earlier = StepFlops(build("llama", device="cpu"), **options)
+    for flops in (later, earlier):
+        model = build("llama", device="cpu")
+        assert flops.check() is None
+        model.activation_checkpointing_enable({"use_reentrant": False})
+        assert flops(counts).executed == pytest.approx(pytorchs_count(model, batch), rel=1e-6)
+        assert flops(counts).executed == pytest.approx(plain + down)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["stored", "checkpointing"])

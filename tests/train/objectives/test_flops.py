@@ -59,7 +59,7 @@ def test_a_model_without_words_is_counted_without_their_head(
     assert counted(model, tmp_path).palm / 3 == pytest.approx(executed(model), rel=0.005)
 
 
-HOOKS = """
+COUNTING = """
 from pathlib import Path
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import TrainerCallback
@@ -71,7 +71,8 @@ class Count(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.counter.__exit__(None, None, None)
-        with Path(__file__).with_name("counted.txt").open("a") as file:
+        name = f"counted-{args.process_index}.txt"
+        with Path(__file__).with_name(name).open("a") as file:
             print(self.counter.get_total_flops(), file=file)
 
 def callbacks():
@@ -91,7 +92,7 @@ def test_what_a_step_executes_is_what_pytorch_counts_in_it(
 ) -> None:
     objective, rows, method = STEPS[case]
     workspace = shutil.copytree(folder, tmp_path / "workspace")
-    (workspace / "count_hooks.py").write_text(HOOKS)
+    (workspace / "count_hooks.py").write_text(COUNTING)
     config = training(
         {"type": objective},
         rows,
@@ -101,7 +102,7 @@ def test_what_a_step_executes_is_what_pytorch_counts_in_it(
         training={"max_steps": 4},
     )
     events = of(run(config, tmp_path / "run", workspace), "step")
-    counted = [float(line) for line in (workspace / "counted.txt").read_text().split()]
+    counted = [float(line) for line in (workspace / "counted-0.txt").read_text().split()]
     peak = float(PEAK_TFLOPS) * 1e12
     # The model's modules are counted after the first step.
     executed = [event.hfu * event.step_time_s * peak for event in events[1:]]
