@@ -19,6 +19,8 @@ from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import FailureEvent, RestartEvent
+from llmops_kernel.store.files import find
+from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import cache
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.context import StopRequestedError
@@ -89,7 +91,7 @@ class BatchSearch:
         """
         self._report.phase("batch_search", "begin")
         began_s, sizes = time.monotonic(), micro_batch_sizes(self._config)
-        file = kept_file(self._config)
+        file = kept_file(self._config, self._spec)
         size, words = _kept(file, sizes), "found before"
         if size is None and len(sizes) == 1:
             size, words = sizes[0], "the only one, for a step of one row"
@@ -146,7 +148,7 @@ class BatchSearch:
 _SECTIONS = ("model", "method", "objective", "data", "parallelism", "performance")
 
 
-def kept_file(config: TrainingConfig) -> Path:
+def kept_file(config: TrainingConfig, spec: RunSpec) -> Path:
     """Return the file of the answer for these settings, on these machines and with this code."""
     values = config.model_dump(mode="json")
     decisive = {
@@ -156,7 +158,7 @@ def kept_file(config: TrainingConfig) -> Path:
             name: values["training"][name] for name in ("global_batch_size", "freeze", "train_only")
         },
         "training_arguments": values["training_arguments"],
-        "files": _files(config),
+        "files": _files(config, spec),
         "nodes": _nodes(),
         "versions": {**installed_versions(), "llmops-kernel": VERSION},
     }
@@ -164,18 +166,16 @@ def kept_file(config: TrainingConfig) -> Path:
     return cache() / "batch-sizes" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-def _files(config: TrainingConfig) -> dict[str, Any]:
-    """Return the content of the hooks, and the sizes of the files of rows that are here."""
+def _files(config: TrainingConfig, spec: RunSpec) -> dict[str, Any]:
+    """Return the digest of the hooks, and the sizes of the files of rows that are here."""
+    link_assets(Path.cwd())  # As the workers do: a file that was submitted comes first.
+    roots = [Path.cwd(), *([Path(spec.workspace_root)] if spec.workspace_root else [])]
     contents: dict[str, Any] = {}
-    names = [source.path for source in config.data.sources]
-    for name in names:
-        with suppress(OSError):
-            contents[name] = Path(name).stat().st_size
-    if config.hooks.file:
-        with suppress(OSError):
-            contents[config.hooks.file] = hashlib.sha256(
-                Path(config.hooks.file).read_bytes()
-            ).hexdigest()
+    for source in config.data.sources:
+        if file := find(source.path, roots):
+            contents[source.path] = file.stat().st_size
+    if config.hooks.file and (hooks := find(config.hooks.file, roots[:1])):
+        contents[config.hooks.file] = hashlib.sha256(hooks.read_bytes()).hexdigest()
     return contents
 
 
