@@ -137,8 +137,7 @@ class StartEvent(Event):
     global_batch_size: int
     """In sequences; 0 while unknown."""
     micro_batch_size: int = 0
-    """Sequences in one pass of one worker, as the run began; 0 of a script and of earlier
-    versions."""
+    """Sequences in one pass of one worker of this group; 0 of a script and of earlier versions."""
     device: str
     """"NVIDIA H200" or the CPU's name."""
     dtype: str
