@@ -55,7 +55,8 @@ CASES = [
     Case("no size", "training: {micro_batch_size: 0}\n", 3,
          ("must be a whole number of at least 1 or auto",)),
     Case("rows that workers do not share evenly",
-         "training: {micro_batch_size: auto, global_batch_size: 5}\nparallelism: {num_workers: 2}\n",
+         "training: {micro_batch_size: auto, global_batch_size: 5}\nparallelism: {num_workers: 2}"
+         "\n",
          3, ("5 is not a multiple of num_workers=2", "try global_batch_size=4")),
     Case("memory that decides the loss", "training: {micro_batch_size: auto}\nobjective: embed\n",
          3, ("compares the rows of a micro batch", "set a number")),

@@ -14,6 +14,7 @@ import llmops_kernel as llmops
 from llmops_kernel.store.journal.training_view import TrainingView
 from tests.end_to_end.conftest import workers
 from tests.end_to_end.test_out_of_memory import limit
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -109,3 +110,13 @@ def test_a_worker_killed_while_it_probes_leaves_nothing_behind(
     assert failed.wait(300, raise_on_failure=False) == "FAILED"
     assert "No restart is left (training.max_failures=0)" in failed.view.message
     assert not workers()
+
+
+def test_a_stop_while_it_searches_ends_the_run(submit: Submit, workspace: Path) -> None:
+    limited(workspace, fit=5)
+    run = submit(**SETTINGS)
+    until(lambda: any(span.name == "batch_search" for span in run.view.phases()), timeout_s=120)
+    run.stop()
+    assert run.wait(120, raise_on_failure=False) == "STOPPED", run.view.message
+    assert run.view.message == "Stopped before the first step."
+    assert "micro_batch_size" not in search_words(run)

@@ -44,8 +44,9 @@ def run_of(
     )
     worker: dict[str, Any] = {"stream": "1-worker-1", "attempt": 1}
     start = StartEvent(
-        **worker, micro_batch_size=searched, total_steps=20, num_workers=1, global_batch_size=16, device="CPU",
-        dtype="float32", num_tokens=1000, peak_flops=1e12, fixed_share=fixed_share, time_s=1.0,
+        **worker, micro_batch_size=searched, total_steps=20, num_workers=1, global_batch_size=16,
+        device="CPU", dtype="float32", num_tokens=1000, peak_flops=1e12, fixed_share=fixed_share,
+        time_s=1.0,
     )  # fmt: skip
     parts = {"data_wait_s": 0.0, "passes_s": 1.0, "optimizer_s": 0.0, "between_s": 0.0, **shares}
     events: list[AnyEvent] = [*restarts, start]

@@ -198,7 +198,7 @@ def run_probe(payload: dict[str, Any]) -> None:
     except BaseException as error:
         _store_failure(error, f"{key}failure/{context.rank}", context, config)
         if is_out_of_memory(error):  # Ray prints what is raised, and this is expected.
-            raise MemoryError("a micro batch does not fit") from None
+            raise MemoryError("this micro batch does not fit, as the search expects") from None
         raise
 
 
