@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def limited(workspace: Path, *, fit: int, extra: str = "") -> None:
+def limited(workspace: Path, *, fit: float, extra: str = "") -> None:
     """Let so many rows fit on rank 1; no other test has the same hooks, so no answer is kept."""
     limit(workspace, fit=[(1, fit)], in_evaluation=64, rank=1)
     hooks = workspace / "hooks.py"
@@ -110,6 +110,18 @@ def test_a_worker_killed_while_it_probes_leaves_nothing_behind(
     assert failed.wait(300, raise_on_failure=False) == "FAILED"
     assert "No restart is left (training.max_failures=0)" in failed.view.message
     assert not workers()
+
+
+def test_a_run_of_which_nothing_fits_does_what_others_do(submit: Submit, workspace: Path) -> None:
+    limited(workspace, fit=0.5)
+    run = submit(**SETTINGS)
+    assert run.wait(300, raise_on_failure=False) == "FAILED"
+    assert run.view.message.startswith("Out of memory")
+    words, _, time = search_words(run).partition(": in ")
+    assert words == "micro_batch_size=1, which ran out of memory when it was tried"
+    assert re.fullmatch(r"\d+\.\d s with 1 probe", time)
+    changes = [restart.changes for restart in run.view.restarts]
+    assert changes == [{"parallelism.gradient_checkpointing": True}]
 
 
 def test_a_stop_while_it_searches_ends_the_run(submit: Submit, workspace: Path) -> None:

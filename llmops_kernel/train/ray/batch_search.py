@@ -94,20 +94,21 @@ class BatchSearch:
         file = kept_file(self._config, self._spec)
         size, words = _kept(file, sizes), "found before"
         if size is None and len(sizes) == 1:
-            size, words = sizes[0], "the only one, for a step of one row"
+            size, words = sizes[0], "all rows of a step"
         elif size is None:
             size = largest_fitting(sizes, self._climb)
-            words = self._words(time.monotonic() - began_s)
+            time_s = time.monotonic() - began_s
+            words = f"found in {time_s:.1f} s with {counted(self._groups, 'probe')}"
+            if size and self._too_large:
+                words += f"; {self._too_large} ran out of memory"
             if size:
                 _keep(file, size, words)
         kv.put(micro_batch_key(self._spec), size or sizes[0])
         kv.put(_file_key(self._spec), str(file))
-        detail = f"micro_batch_size={size}, {words}" if size else f"no micro batch fits, {words}"
+        if not size:  # What a run does that runs out of memory comes next.
+            words = f"which ran out of memory when it was tried: {words.removeprefix('found ')}"
+        detail = f"micro_batch_size={size or sizes[0]}, {words}"
         self._report.phase("batch_search", "end", detail=detail)
-
-    def _words(self, time_s: float) -> str:
-        ran_out = f"; {self._too_large} ran out of memory" if self._too_large else ""
-        return f"found in {time_s:.1f} s with {counted(self._groups, 'probe')}{ran_out}"
 
     def _climb(self, sizes: Sequence[int], begin: int | None) -> Climb:
         """Try sizes in a worker group; one that loses a worker is started anew."""
