@@ -27,16 +27,21 @@ from llmops_kernel.train.performance import choose
 from llmops_kernel.train.trainer import LoopTrainer
 
 Note = Callable[[int, int], object]
-"""Called on rank 0 with the size that it began with, and the largest whose step all ranks have
+"""Called on rank 0 with the size that it began with, and the largest whose steps all ranks have
 made; 0 once they have made the first step, of one row."""
 
+_STEPS = 2
+"""Of a size: a run's second step finds the memory as its first has left it."""
+_SPARE_OF_GPU, _SPARE_OF_PROCESS = 0.01, 0.02
+"""Held back while sizes are tried, of a GPU's memory or of what a process on the CPU has: the need
+of equal steps differs by some MiB from one process to the next."""
 _PASSES = 2
 """Of a step: with the second the first one's gradients are there, as with any further one."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Micro batches to try in ascending order, each with a step."""
+    """Micro batches to try in ascending order, each with two steps."""
 
     all: Sequence[int]
     begin: int | None
@@ -53,7 +58,7 @@ class Sizes:
 
 
 def probe(config: TrainingConfig, context: WorkerContext, sizes: Sizes, note: Note) -> None:
-    """Make a step with each size; all workers of the process group call it alike.
+    """Make two steps with each size; all workers of the process group call it alike.
 
     Raises StopRequestedError, and what a training raises, as when memory runs out.
     """
@@ -104,11 +109,12 @@ class ProbeSession(TrainingSession):
             use_gpu=self.context.use_gpu,
         )
         sizes = self._sizes.chosen(from_main(self._planned()))
-        self.arguments.max_steps = 1 + len(sizes)
+        self.arguments.max_steps = 1 + _STEPS * len(sizes)
         self.arguments.train_sampling_strategy = "sequential"
         self.arguments.dataloader_num_workers = 0
         self.arguments.dataloader_drop_last = False
-        batches = chain(self._step(1), *map(self._step, sizes))
+        steps = (self._step(size) for size in sizes for _ in range(_STEPS))
+        batches = chain(self._step(1), *steps)
         self.trainer = self._prober([*batches])
         if self.config.objective.has_reference:
             self._add_reference()
@@ -161,19 +167,32 @@ class ProbeSession(TrainingSession):
 
 
 class _AfterStep(TrainerCallback):
-    """Notes the size of a step once all ranks have made it."""
+    """Notes a size once all ranks have made its steps."""
 
     def __init__(self, context: WorkerContext, sizes: Sequence[int], note: Note) -> None:
         self._context, self._sizes, self._note = context, sizes, note
+        self._spare: torch.Tensor | None = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Wait for the others: a rank may run out of memory in the optimizer's step alone."""
         barrier()
+        tried, unfinished = divmod(state.global_step - 1, _STEPS)
+        if unfinished:
+            return
         if self._context.is_main:
-            tried = [0, *self._sizes]
-            self._note(self._sizes[0], tried[state.global_step - 1])
+            self._note(self._sizes[0], self._sizes[tried - 1] if tried else 0)
+        if self._spare is None:
+            self._spare = self._hold(args.device)
         if self._context.use_gpu:
             torch.cuda.empty_cache()  # The run's allocator has had no smaller batches before.
+
+    def _hold(self, device: torch.device) -> torch.Tensor:
+        """Take memory that the run shall have to spare. Raises when there is none."""
+        if self._context.use_gpu:
+            size = torch.cuda.get_device_properties(device).total_memory * _SPARE_OF_GPU
+        else:
+            size = psutil.Process().memory_info().rss * _SPARE_OF_PROCESS
+        return torch.ones(int(size), dtype=torch.uint8, device=device)
 
 
 def _probed(config: TrainingConfig) -> TrainingConfig:
