@@ -64,19 +64,28 @@ def describe_changes(config: TrainingConfig, changes: Changes) -> str:
 _MICRO = "training.micro_batch_size"
 
 
+def micro_batch_sizes(config: TrainingConfig) -> list[int]:
+    """Return the micro batches that a worker's rows of a step can be divided into, in order."""
+    return divisors(config.training.global_batch_size // config.parallelism.num_workers)
+
+
+def divisors(rows: int) -> list[int]:
+    """Return the sizes into which rows can be divided evenly, in ascending order."""
+    return [size for size in range(1, rows + 1) if rows % size == 0]
+
+
 def _candidates(
     config: TrainingConfig, *, on_gpu: bool, in_evaluation: bool
 ) -> Iterator[dict[str, Any]]:
-    training, parallelism, objective = config.training, config.parallelism, config.objective
-    micro = training.micro_batch_size
+    parallelism, objective = config.parallelism, config.objective
+    micro = config.micro_batch_size
     if not objective.shares_batch:
         evaluated = config.evaluation.micro_batch_size or micro
         if in_evaluation and evaluated > 1:
             yield {"evaluation.micro_batch_size": evaluated // 2}
         # Without its last rows, an epoch has another number of steps for each micro batch.
         if micro > 1 and not config.training_arguments.get("dataloader_drop_last"):
-            rows = micro * config.gradient_accumulation_steps
-            yield {_MICRO: max(size for size in range(1, micro // 2 + 1) if rows % size == 0)}
+            yield {_MICRO: max(size for size in micro_batch_sizes(config) if size <= micro // 2)}
     elif hasattr(objective, "mini_batch_size"):
         # A row has two texts or more. The rows of a micro batch are each other's negatives.
         texts = objective.mini_batch_size or 2 * micro

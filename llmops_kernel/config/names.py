@@ -102,6 +102,7 @@ ACCEPTED: dict[str, Alias] = {
     "train_on_inputs": Alias("data.loss_on", _when("all", "answer")),
     "use_cpu": Alias("parallelism.use_gpu", _when(False, "auto")),
     "no_cuda": Alias("parallelism.use_gpu", _when(False, "auto")),
+    "auto_find_batch_size": Alias("training.micro_batch_size", _when("auto")),
     PER_DEVICE: Alias("training.micro_batch_size", _micro_batch_size),
     # These read what the names above may have set.
     ACCUMULATION: Alias("training.global_batch_size", _global_batch_size),
@@ -113,7 +114,6 @@ number format, `deepspeed` and `fsdp` may name files, `dataset` an entry of a li
 
 ALIASES: dict[str, str] = {
     **{name: alias.field for name, alias in ACCEPTED.items() if "." not in name},
-    "auto_find_batch_size": "training.micro_batch_size",
     "gradient_checkpointing_kwargs": "parallelism.gradient_checkpointing",
     "activation_checkpointing_kwargs": "parallelism.gradient_checkpointing",
     "deepspeed": "parallelism.strategy",
@@ -156,7 +156,7 @@ OWNED: dict[str, str] = {
     **{name: f"set {path}" for name, path in ALIASES.items() if "." in path or name == path},
     "run_name": "set name",
     "gradient_accumulation_steps": "set training.global_batch_size; accumulation follows from it",
-    "auto_find_batch_size": "set training.micro_batch_size",
+    "auto_find_batch_size": "set training.micro_batch_size=auto",
     "hub_token": "secrets do not belong in a config; set HF_TOKEN where the cluster runs",
     "disable_tqdm": _JOURNAL,
     "remove_unused_columns": "unused columns are never read",

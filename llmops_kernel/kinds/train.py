@@ -65,6 +65,7 @@ def expert_figures(view: TrainingView) -> tuple[Figure, ...]:
 
 WORDS = {
     **START_WORDS,
+    "batch_search": "Looking for the largest micro batch that fits",
     "workers": "Starting the workers",
     "imports": "Importing the training stack",
     "compile": "Compiling DeepSpeed's CPU optimizer, usually 1 to 3 minutes, once per machine",

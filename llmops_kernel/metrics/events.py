@@ -20,6 +20,7 @@ PHASES = (
     "runtime_env",
     "supervisor",
     "driver",
+    "batch_search",
     "workers",
     "imports",
     "compile",
@@ -34,7 +35,8 @@ PHASES = (
 
 snapshot, upload, pending: the client, until Ray has accepted the job. runtime_env: until the
 job's supervisor process exists. supervisor: until the driver process exists. driver: its own
-start. workers: Ray Train's processes and their process group. imports, compile (DeepSpeed's
+start. batch_search: for `micro_batch_size: auto`, unless its answer is kept, worker groups that try
+sizes. workers: Ray Train's processes and their process group. imports, compile (DeepSpeed's
 operations for CPUs, once per machine), process_group (DeepSpeed's and Accelerate's), hub (the
 first answer for a model that is not on disk), data, model_load, engine (optimizer, sharding):
 inside the worker loop.
@@ -134,6 +136,8 @@ class StartEvent(Event):
     num_workers: int
     global_batch_size: int
     """In sequences; 0 while unknown."""
+    micro_batch_size: int = 0
+    """Sequences in one pass of one worker of this group; 0 of a script and of earlier versions."""
     device: str
     """"NVIDIA H200" or the CPU's name."""
     dtype: str

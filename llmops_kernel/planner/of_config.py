@@ -31,7 +31,7 @@ def setup_of(
 ) -> Setup:
     """Return a config's training. `by_label`: logits are computed where there are labels only."""
     parallelism, performance, data = config.parallelism, config.performance, config.data
-    objective, training = config.objective, config.training
+    objective = config.objective
     joined = data.packing or performance.padding_free
     return Setup(
         architecture=architecture,
@@ -46,12 +46,12 @@ def setup_of(
         replaces_linear=parallelism.replaces_linear,
         attention=attention,
         optimizer=config.optimizer.type,
-        micro_batch_size=training.micro_batch_size,
+        micro_batch_size=config.micro_batch_size,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         length=data.max_length,
         mean_length=mean_length,
         padded_length=padded_length,
-        is_padded=training.micro_batch_size > 1 or joined,
+        is_padded=config.micro_batch_size > 1 or joined,
         sequences=2 if objective.type in (*_PAIRED, "embed") else 1,
         has_head=objective.output == "text",
         logits="fused" if performance.fused_loss else "labels" if by_label else "all",

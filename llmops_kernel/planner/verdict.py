@@ -56,7 +56,8 @@ class Facts:
 
     @property
     def micro_batch(self) -> int:
-        return int(self.value("training.micro_batch_size") or 1)
+        size = self.value("training.micro_batch_size")
+        return size if isinstance(size, int) else 1
 
     @property
     def global_batch(self) -> int:

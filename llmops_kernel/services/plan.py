@@ -14,6 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from llmops_kernel.config.less_memory import changed, divisors, micro_batch_sizes
 from llmops_kernel.config.models.section import AnyTemplate
 from llmops_kernel.config.models.sections import CATALOGUE
 from llmops_kernel.config.models.train import TrainingConfig
@@ -229,9 +230,7 @@ def _candidates(
         except ConfigError:
             continue
         largest = smallest.plan.largest_micro_batch or 0
-        size = max(
-            (size for size in range(1, rows + 1) if rows % size == 0 and size <= largest), default=0
-        )
+        size = max((size for size in divisors(rows) if size <= largest), default=0)
         if size:
             changes.append(f"training.micro_batch_size={size}")
             yield planned(changes, f"fastest: {_short(changes)}")
@@ -263,6 +262,14 @@ def _plan(
     guess: Guess,
     past: Sequence[PastRun],
 ) -> Plan:
+    if config.training.micro_batch_size == "auto":
+        smallest = _plan(changed(config, {_MICRO: 1}), architecture, template, guess, past)
+        largest = smallest.largest_micro_batch or 1
+        size = max(size for size in micro_batch_sizes(config) if size <= largest)
+        known = "the largest that fits" if smallest.largest_micro_batch else "none is known to fit"
+        chosen = _plan(changed(config, {_MICRO: size}), architecture, template, guess, past)
+        said = f"micro_batch_size=auto is {size}: {known}; the run tries it out"
+        return replace(chosen, assumptions=(*chosen.assumptions, said))
     assumptions: list[str] = []
     machine = machine_of(template, config, guess.device or "", assumptions)
     setup = planned_setup(config, architecture, machine, guess, assumptions)
@@ -276,6 +283,9 @@ def _plan(
     )
     steps = _steps(config, guess)
     return plan(setup, hardware, steps=steps, assumptions=assumptions, learned=learned)
+
+
+_MICRO: Final = "training.micro_batch_size"
 
 
 def _steps(config: TrainingConfig, guess: Guess) -> int | None:
@@ -305,7 +315,7 @@ def memory_warning(
         return None
     setup, largest = planned.setup, planned.largest_micro_batch or 0
     size, rows = setup.micro_batch_size, setup.micro_batch_size * setup.gradient_accumulation_steps
-    smaller = max((part for part in range(1, largest + 1) if rows % part == 0), default=0)
+    smaller = max((part for part in divisors(rows) if part <= largest), default=0)
     remedy = "`llmops plan FILE --fastest` finds settings that fit"
     return WarningEvent(
         message=f"This training will probably not fit in memory: {_excess(planned)} for micro"
@@ -356,7 +366,7 @@ def traced(
     values["model"]["dtype"] = dtype
     if loaded.model.attention.startswith("flash"):
         values["model"]["attention"] = "auto"  # Its kernels need a GPU.
-    values["training"]["global_batch_size"] = passes * loaded.training.micro_batch_size
+    values["training"]["global_batch_size"] = passes * loaded.micro_batch_size
     single = TrainingConfig.model_validate(values)
     model = _values_of_model(loaded, root, guess.model_config)
     job = json.dumps({"config": values, "model_config": model})

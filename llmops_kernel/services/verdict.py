@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from llmops_kernel.config.less_memory import changed
+from llmops_kernel.config.less_memory import changed, micro_batch_sizes
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.hardware.accelerators import find
@@ -27,17 +27,22 @@ from llmops_kernel.views.waterfall import waterfall_of
 def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
     """Return what bounds a training and the setting to change; None where nothing was measured.
 
-    Of a run that has run out of memory the change has the settings that it went on with, too.
+    Of a run that has run out of memory the change has the settings that it went on with, too, and
+    of one that has looked for its micro batch that size.
     """
     losses = waterfall_of(view)
     start = view.start if isinstance(view, TrainingView) else None
     if losses is None or start is None:
         return None
     adapted = _adapted(view)
+    ran_out = bool(adapted)
     try:
         config = from_record(kind_named(record.kind), record.config)
         if not isinstance(config, TrainingConfig):
             return None
+        if config.training.micro_batch_size == "auto" and (size := start.micro_batch_size):
+            adapted = {"training.micro_batch_size": size, **adapted}
+            ran_out = ran_out or size < micro_batch_sizes(config)[-1]  # The next one was tried.
         in_force = changed(config, adapted)
     except (LLMOpsError, ValueError):  # A record of another release.
         return None
@@ -49,7 +54,7 @@ def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
         is_streamed=_is_streamed(record.config, start),
         update_s=_update_s(record.config, start),
     )
-    answer = verdict(losses, facts, _Fitting(record, start, ran_out=bool(adapted)).fits)
+    answer = verdict(losses, facts, _Fitting(record, start, ran_out=ran_out).fits)
     return replace(answer, change={**adapted, **answer.change}) if answer.change else answer
 
 

@@ -174,7 +174,8 @@ class Epoch(_Answer):
     """One pass over the training rows in numbers."""
 
     num_workers: int
-    micro_batch_size: int
+    micro_batch_size: int | None
+    """None for `auto`, which the run finds out; so is the padding of micro batches then."""
     accumulation_steps: int
     global_batch_size: int
     packing: bool

@@ -149,7 +149,7 @@ class Evaluator:
         Equal numbers matter under ZeRO-3, where each forward pass is a collective.
         """
         context, evaluation = self.context, self.config.evaluation
-        size = evaluation.micro_batch_size or self.config.training.micro_batch_size
+        size = evaluation.micro_batch_size or self.config.micro_batch_size
         mine = list(items[context.rank :: context.world_size])
         largest = -(-len(items) // context.world_size)
         return [mine[i : i + size] for i in range(0, largest, size)]

@@ -97,12 +97,11 @@ def memory_remedy(config: TrainingConfig | None) -> str:
     """Return up to three settings that need less memory and that this config does not have yet."""
     if config is None:
         return "`llmops resubmit RUN` with a lower training.micro_batch_size or data.max_length"
-    training, parallelism = config.training, config.parallelism
+    parallelism = config.parallelism
     ideas = []
-    if training.micro_batch_size > 1:
+    if (micro := config.micro_batch_size) > 1:
         ideas.append(
-            f"training.micro_batch_size={training.micro_batch_size // 2}"
-            f" (now {training.micro_batch_size}, the global batch size is kept)"
+            f"training.micro_batch_size={micro // 2} (now {micro}, the global batch size is kept)"
         )
     if not parallelism.gradient_checkpointing:
         ideas.append("parallelism.gradient_checkpointing=true")

@@ -84,7 +84,7 @@ def _performance(config: TrainingConfig) -> dict[str, Any]:
 def _schedule(config: TrainingConfig) -> dict[str, Any]:
     training, optimizer = config.training, config.optimizer
     return {
-        "per_device_train_batch_size": training.micro_batch_size,
+        "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "num_train_epochs": training.num_epochs,
         "max_steps": training.max_steps or -1,

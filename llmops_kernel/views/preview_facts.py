@@ -167,7 +167,9 @@ def duplicates_fact(report: SourceRows) -> Fact:
 
 def _run_facts(preview: DataPreview) -> Iterator[Fact]:
     epoch, prefix = preview.epoch, "about " if preview.epoch.is_estimate else ""
-    batch = counted(epoch.micro_batch_size, "packed sequence" if epoch.packing else "row")
+    micro = epoch.micro_batch_size
+    row = "packed sequence" if epoch.packing else "row"
+    batch = "as many rows as fit" if micro is None else counted(micro, row)
     yield Fact("padding", f"{_padding(epoch)} in micro batches of {batch}{_batching(epoch)}")
     if epoch.steps is None:
         yield Fact("epoch", f"{fmt.DASH} (the number of rows is not known before all are read)")
@@ -179,11 +181,17 @@ def _run_facts(preview: DataPreview) -> Iterator[Fact]:
         yield Fact(
             "epoch",
             f"{prefix}{fmt.count(epoch.steps)} steps, {packed}{fmt.count(epoch.tokens)} tokens;"
-            f" {size}: {counted(epoch.micro_batch_size, 'row')} x"
-            f" {counted(epoch.num_workers, 'worker')} x"
-            f" {counted(epoch.accumulation_steps, 'accumulation step')}",
+            f" {size}: {_parts_of_step(epoch)}",
         )
     yield Fact("run", _run(epoch))
+
+
+def _parts_of_step(epoch: Epoch) -> str:
+    workers = counted(epoch.num_workers, "worker")
+    if epoch.micro_batch_size is None:
+        return f"{counted(epoch.accumulation_steps, 'row')} x {workers}, in passes that fit"
+    micro, passes = counted(epoch.micro_batch_size, "row"), epoch.accumulation_steps
+    return f"{micro} x {workers} x {counted(passes, 'accumulation step')}"
 
 
 def _run(epoch: Epoch) -> str:

@@ -35,6 +35,7 @@ _LONG_S = 10.0
 _WHY = {
     "runtime_env": "the node gets the run's files and starts its process",
     "supervisor": "the node starts the run's process",
+    "batch_search": "workers load the model to try sizes; later runs of these settings do not",
     "workers": "each process loads PyTorch where no fork server is ready",
     "hub": "the model or data set is not on this machine",
     "compile": "later runs on this machine do without",

@@ -35,6 +35,8 @@ PLAIN = [
     ({"lora_dropout": 0.1}, "method.lora_dropout", 0.1),
     ({"lora_target_modules": ["q_proj"]}, "method.target_modules", ["q_proj"]),
     ({"per_device_eval_batch_size": 2}, "evaluation.micro_batch_size", 2),
+    ({"auto_find_batch_size": True}, "training.micro_batch_size", "auto"),
+    ({"training": {"auto_find_batch_size": True}}, "training.micro_batch_size", "auto"),
     ({"save_steps": 5}, "checkpoint.every_steps", 5),
     ({"checkpoint": 5, "save_total_limit": 1}, "checkpoint.keep", 1),
     ({"data": {"train": "a", "eval": "b"}, "eval_steps": 5}, "evaluation.every_steps", 5),
@@ -72,6 +74,7 @@ EXPLAINED = [
     {"dataset": "alpaca"},
     {"batch_size": 4},
     {"rank": 4},
+    {"auto_find_batch_size": False},
     {"gradient_accumulation_steps": "two"},
 ]
 
@@ -115,6 +118,10 @@ def test_every_accepted_name_leads_to_a_field_and_is_explained_alike() -> None:
     [
         ({"lr": 1e-3, "optimizer": {"learning_rate": 1e-4}}, ("lr", "optimizer.learning_rate")),
         ({"lr": 1e-3, "learning_rate": 1e-4}, ("lr", "learning_rate")),
+        (
+            {"auto_find_batch_size": True, "per_device_train_batch_size": 8},
+            ("auto_find_batch_size", "per_device_train_batch_size"),
+        ),
         ({"bf16": True, "model": {"id": "x", "dtype": "float32"}}, ("bf16", "model.dtype")),
         (
             {"gradient_accumulation_steps": 3, "training": {"global_batch_size": 16}},

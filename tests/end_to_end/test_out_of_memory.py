@@ -55,7 +55,7 @@ def callbacks():
 """
 
 
-def limit(workspace: Path, *, fit: list[tuple[int, int]], in_evaluation: int, rank: int) -> None:
+def limit(workspace: Path, *, fit: list[tuple[int, float]], in_evaluation: int, rank: int) -> None:
     write_rows(workspace, count=96)
     rows = (workspace / "rows.jsonl").read_text().splitlines(keepends=True)
     (workspace / "eval.jsonl").write_text("".join(rows[:9]))

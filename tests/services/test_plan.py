@@ -117,6 +117,20 @@ def test_what_if_and_the_fastest(folder: Path) -> None:
     assert offloaded.plan.largest_micro_batch > first.plan.largest_micro_batch  # type: ignore[operator]
 
 
+def test_the_largest_that_fits_and_divides_is_planned_for_auto(folder: Path) -> None:
+    sizes = {}
+    for size in ("auto", 1, 2, 4, 8):
+        training = {"micro_batch_size": size, "global_batch_size": 64}
+        config = values(folder, training=training, parallelism={"num_workers": 8})
+        (planned,) = plans(config, [], cluster="onprem-a100", workspace=folder)
+        sizes[size] = planned.plan
+    auto = sizes.pop("auto")
+    fitting = [size for size, plan in sizes.items() if plan.fits]
+    assert auto.setup.micro_batch_size == max(fitting, default=1)
+    assert auto.setup == sizes[auto.setup.micro_batch_size].setup
+    assert any("micro_batch_size=auto" in words for words in auto.assumptions)
+
+
 def test_a_grid_leaves_out_what_the_rules_refuse(folder: Path) -> None:
     variations = {
         "parallelism.strategy": ["ddp", "zero2", "zero3"],

@@ -22,10 +22,18 @@ VALUES: dict[str, Any] = {
 
 
 def run_of(
-    tmp_path: Path, *restarts: RestartEvent, fixed_share: float = 0.5, **shares: float
+    tmp_path: Path,
+    *restarts: RestartEvent,
+    fixed_share: float = 0.5,
+    searched: int = 0,
+    **shares: float,
 ) -> tuple[RunRecord, TrainingView]:
-    """Return a record and a view of twenty steps of a second, which have these parts."""
-    config = training_config_from_dict(VALUES, {})
+    """Return a record and a view of twenty steps of a second, which have these parts.
+
+    `searched`: the micro batch that it has looked for.
+    """
+    size = {"training.micro_batch_size": "auto"} if searched else {}
+    config = training_config_from_dict(VALUES, size)
     record = RunRecord(
         run_id="demo-a",
         name="demo",
@@ -36,8 +44,9 @@ def run_of(
     )
     worker: dict[str, Any] = {"stream": "1-worker-1", "attempt": 1}
     start = StartEvent(
-        **worker, total_steps=20, num_workers=1, global_batch_size=16, device="CPU",
-        dtype="float32", num_tokens=1000, peak_flops=1e12, fixed_share=fixed_share, time_s=1.0,
+        **worker, micro_batch_size=searched, total_steps=20, num_workers=1, global_batch_size=16,
+        device="CPU", dtype="float32", num_tokens=1000, peak_flops=1e12, fixed_share=fixed_share,
+        time_s=1.0,
     )  # fmt: skip
     parts = {"data_wait_s": 0.0, "passes_s": 1.0, "optimizer_s": 0.0, "between_s": 0.0, **shares}
     events: list[AnyEvent] = [*restarts, start]
@@ -110,3 +119,13 @@ def test_a_prediction_is_compared_with_the_run_that_has_just_its_change(
     words = prediction_of((record, view), (other, newer))
     begin = "training.micro_batch_size=16: +60% tokens/s predicted, " if held else ""
     assert words == f"{begin}{held}"
+
+
+def test_a_run_that_has_looked_for_its_micro_batch_has_tried_larger_ones(tmp_path: Path) -> None:
+    answer = verdict_of(*run_of(tmp_path, searched=4))
+    assert answer is not None
+    assert answer.change == {}
+    loader = verdict_of(*run_of(tmp_path, searched=4, data_wait_s=0.6, passes_s=0.4))
+    assert loader is not None
+    assert loader.change["training.micro_batch_size"] == 4
+    assert loader.change["training_arguments.dataloader_num_workers"] == 2

@@ -147,7 +147,7 @@ class Simulation:
                 self.writer_of(name).emit(PhaseEvent(name=name, state="begin"))
                 return
             # The first run on a machine, and one whose model is not on disk.
-            if name not in ("compile", "hub"):
+            if name not in ("batch_search", "compile", "hub"):
                 self.phase(name)
 
     def start(self, first_step: int = 1) -> None:

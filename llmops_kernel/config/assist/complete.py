@@ -157,9 +157,11 @@ def _values(
 def _known_values(
     field: Schema, path: Path, cursor: Cursor, *, default: str, in_item: bool
 ) -> Iterator[tuple[str, str]]:
-    allowed = [value for value in field.get("enum", ()) if not isinstance(value, bool)]
+    options = (field, *field.get("anyOf", ()))
+    choices = [value for option in options for value in option.get("enum", ())]
+    allowed = [value for value in choices if not isinstance(value, bool)]
     values = list(allowed)
-    if field.get("type") == "boolean" or True in field.get("enum", ()):
+    if field.get("type") == "boolean" or True in choices:
         values += ["true", "false"]
     if path == ("model", "id"):
         values += CATALOGUE

@@ -58,8 +58,11 @@ def start_words(config: TrainingConfig) -> str:
 
 def batch_words(config: TrainingConfig) -> str:
     """`16 = 4 sequences x 2 workers x 2 accumulation steps`."""
-    micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
+    micro, workers = config.micro_batch_size, config.parallelism.num_workers
     total, passes = config.training.global_batch_size, config.gradient_accumulation_steps
+    if config.training.micro_batch_size == "auto":
+        rows = counted(passes, "sequence")
+        return f"{total} = {rows} x {counted(workers, 'worker')}, in the largest passes that fit"
     parts = ((micro, "sequence"), (workers, "worker"), (passes, "accumulation step"))
     return f"{total} = " + " x ".join(counted(number, noun) for number, noun in parts)
 

@@ -86,7 +86,7 @@ def _field(name: str, field: FieldSpec, values: Any) -> Schema:
 def _type(field: FieldSpec) -> Schema:
     if field.choices and bool in field.types:
         return {"enum": [True, False, *field.choices]}
-    if field.choices:
+    if field.choices and int not in field.types:
         return {"type": "string", "enum": field.choices}
     kinds = [_of(member) for member in field.types if member is not type(None)]
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
@@ -109,7 +109,7 @@ def _of(member: Any) -> Schema:
 
 def _limits(field: FieldSpec) -> Schema:
     limits: Schema = {}
-    for item in field.info.metadata:
+    for item in field.limits:
         for bound, attribute, word in _BOUNDS:
             if isinstance(item, bound):
                 limits[word] = getattr(item, attribute)

@@ -157,13 +157,20 @@ class FieldSpec:
         return about(self.info)
 
     @cached_property
-    def pattern(self) -> str | None:
-        """Return the regular expression that a text must match, or None."""
+    def limits(self) -> list[Any]:
+        """Return what limits a value: of the field, and of one of the types that it may have."""
         annotation = self.info.annotation
         parts = get_args(annotation) if get_origin(annotation) in _UNIONS else ()
         added = [item for part in parts for item in getattr(part, "__metadata__", ())]
-        inner = [more for item in added for more in getattr(item, "metadata", ())]
-        patterns = (getattr(item, "pattern", None) for item in [*self.info.metadata, *inner])
+        return [
+            *self.info.metadata,
+            *(more for item in added for more in getattr(item, "metadata", ())),
+        ]
+
+    @cached_property
+    def pattern(self) -> str | None:
+        """Return the regular expression that a text must match, or None."""
+        patterns = (getattr(item, "pattern", None) for item in self.limits)
         return next((pattern for pattern in patterns if pattern is not None), None)
 
     @cached_property
@@ -346,7 +353,7 @@ def _number(kind: Any, field: FieldSpec) -> str:
     noun = "a whole number" if kind is int else "a number"
     bounds = [
         f"{words} {getattr(item, _LIMITS[words])}"
-        for item in field.info.metadata
+        for item in field.limits
         for bound, words in _BOUNDS
         if isinstance(item, bound)
     ]

@@ -181,10 +181,10 @@ class OptimizerConfig(Section):
 
 
 class TrainingSection(Section):
-    micro_batch_size: int = Field(default=4, ge=1)
-    """Sequences in one forward and backward pass of one worker."""
+    micro_batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] = 4
+    """Sequences in one forward and backward pass of one worker. `auto`: the largest that fits and divides a worker's share of `global_batch_size`, tried out with the longest rows before the first step, and kept for later runs of the same settings on the same machines."""
     global_batch_size: int = Field(default=16, ge=1)
-    """Sequences in one optimizer step over all workers; a multiple of `micro_batch_size * num_workers`."""
+    """Sequences in one optimizer step over all workers; a multiple of `micro_batch_size * num_workers`; with `auto`, of `num_workers`."""
     num_epochs: float = Field(default=1.0, gt=0)
     """Passes over the training rows; ignored when `max_steps` is set."""
     max_steps: int | None = Field(default=None, ge=1)

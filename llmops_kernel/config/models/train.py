@@ -91,9 +91,15 @@ class TrainingConfig(RunConfig):
         return self.model_copy(update={"data": self.objective.read_as(self.data)})
 
     @property
+    def micro_batch_size(self) -> int:
+        """Sequences in one pass of one worker; 1 where `auto` was not resolved yet."""
+        size = self.training.micro_batch_size
+        return 1 if size == "auto" else size
+
+    @property
     def gradient_accumulation_steps(self) -> int:
         """Micro batches behind one optimizer step on one worker."""
-        per_pass = self.training.micro_batch_size * self.parallelism.num_workers
+        per_pass = self.micro_batch_size * self.parallelism.num_workers
         return self.training.global_batch_size // per_pass
 
     @property
@@ -198,16 +204,27 @@ def _optimizer(config: TrainingConfig) -> Iterator[Broken]:
 
 
 def _batch_sizes(config: TrainingConfig) -> Iterator[Broken]:
-    micro, workers = config.training.micro_batch_size, config.parallelism.num_workers
+    micro, workers = config.micro_batch_size, config.parallelism.num_workers
     total, per_pass = config.training.global_batch_size, micro * workers
+    objective, is_auto = config.objective, config.training.micro_batch_size == "auto"
     if total % per_pass:
         nearest = max(1, round(total / per_pass)) * per_pass
         yield Broken(
             "training.global_batch_size",
-            f"{total} is not a multiple of micro_batch_size={micro} x num_workers={workers}"
+            f"{total} is not a multiple of num_workers={workers}"
+            if is_auto
+            else f"{total} is not a multiple of micro_batch_size={micro} x num_workers={workers}"
             f" = {per_pass}",
             f"try global_batch_size={nearest}",
             ("training.micro_batch_size", "parallelism.num_workers"),
+        )
+    if is_auto and objective.shares_batch:
+        yield Broken(
+            "training.micro_batch_size",
+            f"auto would let the memory decide the loss: {objective.type} compares the rows of a"
+            " micro batch with each other",
+            "set a number, such as micro_batch_size=4",
+            ("objective.type",),
         )
 
 

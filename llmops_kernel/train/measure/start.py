@@ -16,6 +16,7 @@ from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.learning import device_key
 from llmops_kernel.planner.memory import PARTS, memory
 from llmops_kernel.planner.of_config import setup_of
+from llmops_kernel.planner.plan import Hardware, largest_micro_batch
 from llmops_kernel.planner.setup import Setup
 from llmops_kernel.planner.speed import Rates, speed, work
 from llmops_kernel.train.collectives import barrier
@@ -62,6 +63,7 @@ def start_event(
         total_steps=0,
         num_workers=context.world_size,
         global_batch_size=config.training.global_batch_size,
+        micro_batch_size=config.micro_batch_size,
         device=measured.name if measured else "",
         dtype=config.model.dtype,
         peak_flops=measured.peak_flops if measured else None,
@@ -120,6 +122,24 @@ def _known_setup(
     if abs(setup.trained_params - parameters.trainable) > _SAME * parameters.trainable:
         return None  # A frozen part, or an adapter of another run.
     return _with_lengths(setup, config, data.sample, chosen)
+
+
+def planned_micro_batch(
+    config: TrainingConfig,
+    context: WorkerContext,
+    data: Dataset,
+    *,
+    network: Any,
+    parameters: ParameterCount,
+    chosen: Chosen,
+    memory_bytes: float,
+) -> int | None:
+    """Return the largest micro batch that is expected to fit; None of what is not counted."""
+    try:
+        setup = _known_setup(config, context, data, network, parameters, chosen)
+    except Exception:  # As of the plan in the start event.
+        return None
+    return largest_micro_batch(setup, Hardware(memory_bytes=memory_bytes)) if setup else None
 
 
 def _planned(setup: Setup, method: str, measured: device.Device) -> PlannedRun:

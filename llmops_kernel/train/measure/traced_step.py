@@ -90,7 +90,7 @@ def trace(config: TrainingConfig, model_config: Mapping[str, Any], *, steps: int
         _materialise(model, allocations)
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         optimizer = torch.optim.AdamW(trained, fused=True)
-        shape = (config.training.micro_batch_size, config.data.max_length)
+        shape = (config.micro_batch_size, config.data.max_length)
         batch = {
             "input_ids": torch.zeros(shape, dtype=torch.long),
             "attention_mask": torch.ones(shape, dtype=torch.long),

@@ -363,7 +363,7 @@ class KeepReference(TrainerCallback):
         """`rows`: all that are compared, of which each worker asks about its share."""
         self._reference, self._config, self._context = reference, config, context
         self._resume, self._accelerator, self._vocabulary = resume, accelerator, vocabulary
-        size, world = config.training.micro_batch_size, context.world_size
+        size, world = config.micro_batch_size, context.world_size
         mine = rows[context.rank :: world]
         self._shares = [mine[n : n + size] for n in range(0, -(-len(rows) // world), size)]
         self._collate = collate

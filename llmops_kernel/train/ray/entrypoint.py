@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from llmops_kernel.config.counted import counted
@@ -20,6 +21,7 @@ from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record import RunSpec
+from llmops_kernel.train.context import StopRequestedError
 from llmops_kernel.train.requirements import check_device, check_packages
 from llmops_kernel.warm.preload import without_collections
 
@@ -34,6 +36,11 @@ _RAY_TRAIN_SETTINGS = {
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
 }
+
+
+_Groups = Callable[[str, dict[str, Any]], Any]
+"""Returns a trainer by the name of a probe, empty for the run itself, and further values that its
+workers get."""
 
 
 class Driver:
@@ -96,13 +103,13 @@ class Driver:
 
     def _watch_fit(self, config: TrainingConfig) -> EndEvent:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
-        trainer = self._trainer(config)
+        groups = self._groups(config)
+        trainer = groups("", {})
         self._report.phase("driver", "end")
         self._workers = config.parallelism.num_workers
-        workers = counted(self._workers, "worker")
-        self._report.phase("workers", "begin", detail=workers)
         raised: list[BaseException] = []
-        thread = threading.Thread(target=_fit, args=(trainer, raised), daemon=True)
+        arguments = (config, groups, trainer, raised)
+        thread = threading.Thread(target=self._fit, args=arguments, daemon=True)
         thread.start()
         is_stop_sent = False
         while thread.is_alive():
@@ -115,47 +122,79 @@ class Driver:
             if self._queue.is_queued:
                 # There are no workers that could answer; Ray drops the request with the job.
                 return self._stopped_in_queue()
-        if raised:
+        if raised and not isinstance(raised[0], StopRequestedError):
             return self._failed(raised[0])
-        return self._ended()
+        return self._ended(stopped=bool(raised))
 
-    def _trainer(self, config: TrainingConfig) -> Any:
+    def _fit(
+        self, config: TrainingConfig, groups: _Groups, trainer: Any, raised: list[BaseException]
+    ) -> None:
+        """Settle the micro batch, then train; put what is raised into the list."""
+        try:
+            if config.training.micro_batch_size == "auto":
+                self._search(config, groups)
+            workers = counted(self._workers, "worker")
+            self._report.phase("workers", "begin", detail=workers)
+            trainer.fit()
+        except BaseException as error:
+            raised.append(error)
+
+    def _search(self, config: TrainingConfig, groups: _Groups) -> None:
+        from llmops_kernel.train.ray.batch_search import BatchSearch
+
+        BatchSearch(
+            self._spec, config, report=self._report, start=groups, is_stopped=self._stop.is_set
+        ).run()
+
+    def _groups(self, config: TrainingConfig) -> _Groups:
+        """Return what makes the trainer of a worker group: of the run itself, or of a probe."""
         with without_collections():
             from ray.train import FailureConfig, RunConfig, ScalingConfig
 
             from llmops_kernel.train.ray.resources import resources
             from llmops_kernel.train.ray.trainer import make_trainer
-            from llmops_kernel.train.ray.worker import run_folder, run_worker
+            from llmops_kernel.train.ray.worker import run_folder, run_probe, run_worker
 
         request = resources(config, self._capacity)
         check_device(config, use_gpu=request.use_gpu)
         for hint in config.advice():
             self._report.warn(f"{hint.path}: {hint.message}.", hint.suggestion)
-        trainer, warning = make_trainer(
-            self._spec,
-            run_worker,
-            holds=NodeHolds(self._report.emit),
-            queue=self._queue,
-            train_loop_config={
-                "spec": self._spec.model_dump_json(),
-                "use_gpu": request.use_gpu,
-            },
-            scaling_config=ScalingConfig(
-                num_workers=config.parallelism.num_workers,
-                use_gpu=request.use_gpu,
-                resources_per_worker=request.per_worker,
-            ),
-            run_config=RunConfig(
-                name=f"{self._spec.run_id}-{self._spec.attempt}",
-                storage_path=str(run_folder(self._spec).root / "ray"),
-                failure_config=FailureConfig(max_failures=config.training.max_failures),
-            ),
-        )
-        if warning:
-            self._report.emit(warning)
-            if request.warning:  # Else the run is shown as queued.
-                self._report.warn(request.warning, request.remedy)
-        return trainer
+        holds = NodeHolds(self._report.emit)
+
+        def make(probe: str, values: dict[str, Any]) -> Any:
+            trainer, warning = make_trainer(
+                self._spec,
+                run_probe if probe else run_worker,
+                holds=holds,
+                queue=self._queue,
+                restarts=not probe,
+                train_loop_config={
+                    "spec": self._spec.model_dump_json(),
+                    "use_gpu": request.use_gpu,
+                    **values,
+                },
+                scaling_config=ScalingConfig(
+                    num_workers=config.parallelism.num_workers,
+                    use_gpu=request.use_gpu,
+                    resources_per_worker=request.per_worker,
+                ),
+                run_config=RunConfig(
+                    name="-".join(
+                        filter(None, (self._spec.run_id, str(self._spec.attempt), probe))
+                    ),
+                    storage_path=str(run_folder(self._spec).root / "ray"),
+                    failure_config=FailureConfig(
+                        max_failures=0 if probe else config.training.max_failures
+                    ),
+                ),
+            )
+            if warning and not probe:
+                self._report.emit(warning)
+                if request.warning:  # Else the run is shown as queued.
+                    self._report.warn(request.warning, request.remedy)
+            return trainer
+
+        return make
 
     def _ask_workers_to_stop(self) -> None:
         from llmops_kernel.driver import kv_store as kv
@@ -172,12 +211,13 @@ class Driver:
             remedy="`llmops retry` submits it again",
         )
 
-    def _ended(self) -> EndEvent:
+    def _ended(self, *, stopped: bool) -> EndEvent:
+        """Return the end of a run without a failure; `stopped`: while it looked for a size."""
         from llmops_kernel.driver import kv_store as kv
 
         result = kv.get(kv.key(self._spec.run_id, self._spec.attempt, "result")) or {}
         last_step = result.get("last_step")
-        if result.get("stopped"):
+        if stopped or result.get("stopped"):
             return EndEvent(
                 state="STOPPED",
                 message=f"Stopped at step {last_step}, after saving a checkpoint."
@@ -198,13 +238,6 @@ class Driver:
             print_traceback(failure)
         first = events[0]
         return EndEvent(state="FAILED", message=first.message, remedy=first.remedy)
-
-
-def _fit(trainer: Any, raised: list[BaseException]) -> None:
-    try:
-        trainer.fit()
-    except BaseException as error:
-        raised.append(error)
 
 
 def main() -> None:

@@ -18,7 +18,12 @@ from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.metrics.events import FailureEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.failures import describe, group, is_peer_loss, memory_remedy
-from llmops_kernel.train.ray.worker import config_changes, config_in_force, failure_key
+from llmops_kernel.train.ray.worker import (
+    config_at_start,
+    config_changes,
+    config_in_force,
+    failure_key,
+)
 
 # --- Failure events of an attempt ---
 
@@ -34,7 +39,7 @@ def failures(error: BaseException, spec: RunSpec) -> list[FailureEvent]:
     changes = config_changes(spec)
     if not changes:
         return chosen
-    config, tried = TrainingConfig.model_validate(spec.config), []
+    config, tried = config_at_start(spec), []
     for each in changes:
         tried.append(describe_changes(config, each))
         config = changed(config, each)

@@ -25,6 +25,7 @@ from llmops_kernel.hardware import loopback
 from llmops_kernel.metrics.events import RestartEvent, WarningEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.store.run_lines import RunLines
+from llmops_kernel.train.ray.batch_search import correct
 from llmops_kernel.train.ray.failures import (
     cause,
     describe_shortage,
@@ -46,10 +47,12 @@ def make_trainer(
     holds: NodeHolds,
     queue: QueueWatch,
     load: compat.Load = importlib.import_module,
+    restarts: bool = True,
     **options: Any,
 ) -> tuple[Any, WarningEvent | None]:
     """Return a trainer with `fit()`, and a warning if it is Ray's own.
 
+    Without `restarts` it raises whatever ends its first worker group.
     `arguments` and `options` are TorchTrainer's. Ray's own trainer reports no nodes to `holds`
     and not to `queue` that it waits.
     """
@@ -60,7 +63,9 @@ def make_trainer(
 
     leave_out_barrier()
     options.setdefault("torch_config", RunTorchConfig())
-    return RunTrainer(*arguments, spec=spec, holds=holds, queue=queue, **options), None
+    return RunTrainer(
+        *arguments, spec=spec, holds=holds, queue=queue, restarts=restarts, **options
+    ), None
 
 
 def _warning(lacking: list[str]) -> WarningEvent:
@@ -130,6 +135,7 @@ class RunFailurePolicy(DefaultFailurePolicy):
             return False
         name = kv.key(self._spec.run_id, self._spec.attempt, "changes")
         kv.put(name, [*config_changes(self._spec), changes])
+        correct(self._spec, changes)
         words = describe_changes(config, changes)
         text = f"{describe_shortage(failure)}; goes on with {words}"
         self._journal(RestartEvent(from_step=newest_step(self._spec), cause=text, changes=changes))
@@ -279,26 +285,34 @@ class RunTrainer(TorchTrainer):
     """TorchTrainer with our failure policy and controller; Ray 2.60 has no option for either."""
 
     def __init__(
-        self, *args: Any, spec: RunSpec, holds: NodeHolds, queue: QueueWatch, **kwargs: Any
+        self,
+        *args: Any,
+        spec: RunSpec,
+        holds: NodeHolds,
+        queue: QueueWatch,
+        restarts: bool,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self._spec, self._holds, self._queue = spec, holds, queue
-        self._kills = NodeKills()
+        self._restarts = restarts
+        self.kills = NodeKills()
 
     def _create_default_callbacks(self) -> list[Any]:
         return [
             compat.get("AcceleratorSetupCallback")(self.backend_config, self.scaling_config),
             compat.get("BackendSetupCallback")(self.backend_config),
-            HoldsCallback(self._holds, self._kills),
+            HoldsCallback(self._holds, self.kills),
             QueueCallback(self._queue),
         ]
 
     def _initialize_and_run_controller(self, **controller: Any) -> Result:
         self._holds.begin(this_node())
         failures = self.run_config.failure_config or FailureConfig()
-        controller["failure_policy"] = RunFailurePolicy(
-            failures, self._spec, kills=self._kills, on_gpu=bool(self.scaling_config.use_gpu)
-        )
+        if self._restarts:
+            controller["failure_policy"] = RunFailurePolicy(
+                failures, self._spec, kills=self.kills, on_gpu=bool(self.scaling_config.use_gpu)
+            )
         runner = RunController(**controller)
         asyncio.run(runner.run())
         return runner.get_result()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.store.run_lines import RunLines
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
-from llmops_kernel.train.failures import describe
+from llmops_kernel.train.failures import describe, is_out_of_memory
 from llmops_kernel.warm.for_jobs import model_cache_bytes, start_report
 from llmops_kernel.warm.preload import without_bitsandbytes, without_collections
 
@@ -46,9 +47,21 @@ def config_changes(spec: RunSpec) -> list[dict[str, Any]]:
     return kv.get(kv.key(spec.run_id, spec.attempt, "changes")) or []
 
 
+def micro_batch_key(spec: RunSpec) -> str:
+    """Return the key of the size that `micro_batch_size: auto` stands for in this attempt."""
+    return kv.key(spec.run_id, spec.attempt, "micro-batch-size")
+
+
+def config_at_start(spec: RunSpec) -> TrainingConfig:
+    """Return the run's config with the micro batch that was searched for, if it was."""
+    config = TrainingConfig.model_validate(spec.config)
+    size = kv.get(micro_batch_key(spec)) if config.training.micro_batch_size == "auto" else None
+    return config if size is None else changed(config, {"training.micro_batch_size": size})
+
+
 def config_in_force(spec: RunSpec) -> TrainingConfig:
     """Return the run's config with all changes that this attempt has made."""
-    config = TrainingConfig.model_validate(spec.config)
+    config = config_at_start(spec)
     for changes in config_changes(spec):
         config = changed(config, changes)
     return config
@@ -70,8 +83,11 @@ def open_journal(spec: RunSpec, stream: str) -> JournalWriter:
     return storage.open_journal(spec, stream, logs=compat.ray_logs())
 
 
-def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
-    """Return the context of this worker process; call it once the process group exists."""
+def worker_context(spec: RunSpec, *, use_gpu: bool, writes: bool = True) -> WorkerContext:
+    """Return the context of this worker process; call it once the process group exists.
+
+    Without `writes` it has no journal and no bucket, and begins without a checkpoint.
+    """
     import ray.train
 
     link_assets(Path.cwd())  # Data as submitted comes before the client's folder.
@@ -88,14 +104,17 @@ def worker_context(spec: RunSpec, *, use_gpu: bool) -> WorkerContext:
         local_world_size=train.get_local_world_size(),
         use_gpu=use_gpu,
         folder=run_folder(spec).root,
-        bucket=open_bucket(spec.run_id),
+        bucket=open_bucket(spec.run_id) if writes else None,
         visible=storage.offers_to_clients(spec, logs=compat.ray_logs()),
         is_kept=storage_folder(spec.run_id) is not None,
         workspace=Path.cwd(),
         fallback_workspaces=fallback,
         cache=shared_cache if shared_cache and shared_cache.is_dir() else None,
-        journal=open_journal(spec, f"worker-{_group_number(spec)}") if rank == 0 else None,
-        say=RunLines().take,
+        journal=open_journal(spec, f"worker-{_group_number(spec)}")
+        if rank == 0 and writes
+        else None,
+        say=RunLines().take if writes else lambda _: None,
+        resume=writes,
         user=spec.user,
         keep_bytes=model_cache_bytes(),
         node_id=_node_id(),
@@ -126,19 +145,14 @@ def run_worker(payload: dict[str, Any]) -> None:
     config, failures_of = None, failure_key(spec)
     try:
         config = config_in_force(spec)
-        # A cold process imports PEFT here, which would import bitsandbytes and all that it says.
-        hidden = nullcontext() if config.method.needs else without_bitsandbytes()
-        with context.phase("imports"), hidden, without_collections():
+        with _importing(config, context):
             from llmops_kernel.train import loop
         outcome = loop.train(config, context)
         result = {"last_step": outcome.last_step, "stopped": outcome.stopped}
     except StopRequestedError:
         result = {"last_step": 0, "stopped": True}
     except BaseException as error:
-        failure = describe(error, rank=context.rank, workspace=Path.cwd(), config=config)
-        where = {"step": context.step, "phase": context.in_phase}
-        failure = failure.model_copy(update=where)
-        kv.put(f"{failures_of}{context.rank}", failure.model_dump(mode="json"))
+        _store_failure(error, f"{failures_of}{context.rank}", context, config)
         raise
     finally:
         from llmops_kernel.train.checkpoints.store import store_journal
@@ -147,6 +161,45 @@ def run_worker(payload: dict[str, Any]) -> None:
         mark_last_lines(context.rank)
     if context.is_main:
         kv.put(kv.key(spec.run_id, spec.attempt, "result"), result)
+
+
+@contextmanager
+def _importing(config: TrainingConfig, context: WorkerContext) -> Iterator[None]:
+    # A cold process imports PEFT here, which would import bitsandbytes and all that it says.
+    hidden = nullcontext() if config.method.needs else without_bitsandbytes()
+    with context.phase("imports"), hidden, without_collections():
+        yield
+
+
+def _store_failure(
+    error: BaseException, name: str, context: WorkerContext, config: TrainingConfig | None
+) -> None:
+    failure = describe(error, rank=context.rank, workspace=Path.cwd(), config=config)
+    where = {"step": context.step, "phase": context.in_phase}
+    kv.put(name, failure.model_copy(update=where).model_dump(mode="json"))
+
+
+def run_probe(payload: dict[str, Any]) -> None:
+    """Try micro batches in this worker process, and write nothing but what they came to.
+
+    `payload` is that of `run_worker`, and the fields of `probe.Sizes` with the prefix `key` of the
+    values that are stored: `noted`, the size it began with and the largest that fits, and failures.
+    """
+    spec = RunSpec.model_validate_json(payload["spec"])
+    context = worker_context(spec, use_gpu=payload["use_gpu"], writes=False)
+    config, key = config_in_force(spec), payload["key"]
+    try:
+        with _importing(config, context):
+            from llmops_kernel.train import probe
+        sizes = probe.Sizes(payload["all"], payload["begin"], payload["rows"])
+        probe.probe(config, context, sizes, lambda *noted: kv.put(f"{key}noted", noted))
+    except StopRequestedError:
+        return
+    except BaseException as error:
+        _store_failure(error, f"{key}failure/{context.rank}", context, config)
+        if is_out_of_memory(error):  # Ray prints what is raised, and this is expected.
+            raise MemoryError("this micro batch does not fit, as the search expects") from None
+        raise
 
 
 def _report_start(spec: RunSpec, context: WorkerContext) -> None:

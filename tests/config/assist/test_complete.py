@@ -46,6 +46,7 @@ def labels(found: list[Completion]) -> list[str]:
         ("model:\n  trust_remote_code: |", ["true", "false"], []),
         ("parallelism:\n  use_gpu: |", ["auto", "true", "false"], []),
         ("training:\n  max_steps: |", ["null"], []),
+        ("training:\n  micro_batch_size: |", ["auto", "4"], []),
         ("optimizer:\n  learning_rate: |", ["2e-4"], []),
         ("optimizer:\n  learning_rate: 2|", [], ["2e-4"]),
         ("optimizer:\n  lr|", ["lr → learning_rate"], ["lr_scheduler → lr_scheduler_type"]),

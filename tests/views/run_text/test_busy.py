@@ -89,7 +89,9 @@ def test_after_ten_seconds_a_phase_says_since_when(name: str, detail: str, words
     assert words in one_line(view, now_s=135.0)
 
 
-@pytest.mark.parametrize("name", ["runtime_env", "supervisor", "workers", "compile", "hub"])
+@pytest.mark.parametrize(
+    "name", ["runtime_env", "supervisor", "batch_search", "workers", "compile", "hub"]
+)
 def test_phases_that_others_decide_say_why_they_may_take_long(name: str) -> None:
     view = TrainingView([phase(name, "begin", 100.0, stream="1-driver", seq=1)])
     short, long = (waiting_text(view, now_s=100.0 + waited) for waited in (5, 700))

@@ -172,12 +172,15 @@ def epoch(
     sequences_found = _scaled(len(sizes), report)
     steps = None if sequences_found is None else num_steps(config, sequences_found)
     use_gpu = config.parallelism.use_gpu
-    is_known = not config.objective.rows and (config.data.shuffle or not report.is_sample)
+    is_auto = training.micro_batch_size == "auto"
+    is_known = (
+        not is_auto and not config.objective.rows and (config.data.shuffle or not report.is_sample)
+    )
     batches = _batches(config, sizes) if is_known else None
     cpu, gpu = (_padding(config, batches, use_gpu=on) for on in (False, True))
     return Epoch(
         num_workers=workers,
-        micro_batch_size=training.micro_batch_size,
+        micro_batch_size=None if is_auto else config.micro_batch_size,
         accumulation_steps=config.gradient_accumulation_steps,
         global_batch_size=training.global_batch_size,
         packing=config.data.packing,
@@ -199,7 +202,7 @@ def num_steps(config: TrainingConfig, sequences: int) -> int:
 
     Each worker gets as many micro batches as the others; the last step may have fewer of them.
     """
-    per_pass = config.training.micro_batch_size * config.parallelism.num_workers
+    per_pass = config.micro_batch_size * config.parallelism.num_workers
     micro_batches = -(-sequences // per_pass)
     return max(1, -(-micro_batches // config.gradient_accumulation_steps))
 
@@ -230,7 +233,7 @@ def _batches(config: TrainingConfig, sizes: Sequence[int]) -> list[list[_Sequenc
     order = [_Sequence(range(size)) for size in sizes]
     if config.data.shuffle:
         random.Random(config.seed).shuffle(order)
-    size = config.training.micro_batch_size
+    size = config.micro_batch_size
     batches = [order[first : first + size] for first in range(0, len(order), size)]
     if not groups_by_length(config):
         return batches

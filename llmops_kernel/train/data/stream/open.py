@@ -152,7 +152,7 @@ def _rows(
         mix,
         [_tokenises(data, mine, hooks, fields, formats) for data in sources],
         fields=fields,
-        micro_batch_size=config.training.micro_batch_size,
+        micro_batch_size=config.micro_batch_size,
         ahead=min(_MOST_AHEAD, 4 * rows_per_step(config) + _SAMPLED_ROWS),
         skip_broken=config.data.on_error == "skip",
         blank_token=tokenizer.pad_token_id or 0,
@@ -192,7 +192,7 @@ _MOST_ORDERED = 200_000
 
 def rows_per_step(config: TrainingConfig) -> int:
     """Return the sequences of one worker in a step."""
-    return config.training.micro_batch_size * config.gradient_accumulation_steps
+    return config.micro_batch_size * config.gradient_accumulation_steps
 
 
 def whole_epochs(config: TrainingConfig) -> int | None:

@@ -70,6 +70,14 @@ def test_steps_are_those_of_accelerates_sampler(
     assert num_steps(made, rows) == wanted
 
 
+def test_a_size_that_the_run_looks_for_is_not_known() -> None:
+    training = {"micro_batch_size": "auto", "global_batch_size": 12}
+    pass_over = epoch(config(training=training), report(len(LENGTHS)), LENGTHS)
+    assert pass_over.micro_batch_size is None
+    assert pass_over.padding_cpu is None
+    assert pass_over.steps == 2  # 14 rows
+
+
 def padding_of(collate: Callable[[Any], dict[str, Any]], made: TrainingConfig) -> float:
     """Count the padding in the batches that the collator really makes."""
     rows: Any = [Example([1] * size, [1] * size) for size in LENGTHS]
