@@ -1157,6 +1157,8 @@ export interface PanelState {
   curve: string;
   waterfall: PanelWaterfall;
   losses: PanelLosses;
+  /** Planned parts of a device's memory and the measured peak; empty where one is not known. */
+  memory: PanelBar[];
   processes: string;
   /** Step and evaluation loss; null for a kind without evaluations. */
   evals: [number, number][] | null;
@@ -1208,14 +1210,14 @@ export interface PanelWaterfall {
   first: string;
 }
 
-/** A start-up phase of the waterfall. */
+/** A start-up phase, a loss of FLOPs or a part of memory. */
 export interface PanelBar {
   name: string;
   detail: string;
   /** Where it begins, as a fraction of the whole width. */
   left: number;
   width: number;
-  /** How long it took. */
+  /** How long it took, or how much it is. */
   text: string;
   running: boolean;
   interrupted: boolean;

@@ -58,7 +58,7 @@ class PanelFigure(PanelPart):
 
 
 class PanelBar(PanelPart):
-    """A start-up phase of the waterfall."""
+    """A start-up phase, a loss of FLOPs or a part of memory."""
 
     name: str
     detail: str
@@ -66,7 +66,7 @@ class PanelBar(PanelPart):
     """Where it begins, as a fraction of the whole width."""
     width: float
     text: str
-    """How long it took."""
+    """How long it took, or how much it is."""
     running: bool
     interrupted: bool
 
@@ -189,6 +189,8 @@ class PanelState(PanelPart):
     """Name of the column that is the main curve; empty without one."""
     waterfall: PanelWaterfall
     losses: PanelLosses
+    memory: list[PanelBar]
+    """Planned parts of a device's memory and the measured peak; empty where one is not known."""
     processes: str
     evals: list[tuple[float, float]] | None
     """Step and evaluation loss; null for a kind without evaluations."""

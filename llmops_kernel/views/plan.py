@@ -9,6 +9,7 @@ from typing import Any, Final
 from llmops_kernel.config.counted import counted
 from llmops_kernel.metrics.events import PlannedRun
 from llmops_kernel.views import format as fmt
+from llmops_kernel.views.panel import PanelBar
 
 _PARTS: Final = {
     "weights": "weights",
@@ -214,6 +215,44 @@ def beside_measured(planned: PlannedRun | None) -> str:
             f" ({total / measured.peak_memory_bytes - 1:+.0%})"
         )
     return "; ".join(parts)
+
+
+MEMORY_TITLE: Final = "Memory of a device, planned and measured"
+
+
+def memory_bars(planned: PlannedRun | None, peak_bytes: int | None) -> list[PanelBar]:
+    """Return what allocated memory was planned for, part on part, and the peak that was measured.
+
+    None where nothing was planned, and on CPUs, where no allocator reports a peak.
+    """
+    if planned is None or not planned.memory or not peak_bytes:
+        return []
+    sizes = {key: planned.memory.get(key, 0.0) for key in _PARTS if key != "overhead"}
+    total = sum(sizes.values())
+    whole = max(total, peak_bytes)
+    rows, left = [], 0.0
+    for key, size in sizes.items():
+        if size > 0:
+            rows.append(_bar(_PARTS[key], left / whole, size / whole, fmt.byte_size(size)))
+            left += size
+    rows.append(_bar("planned", 0.0, total / whole, fmt.byte_size(total)))
+    difference = f"{fmt.byte_size(peak_bytes)} ({peak_bytes / total - 1:+.0%})" if total else ""
+    return [*rows, _bar("measured", 0.0, peak_bytes / whole, difference)]
+
+
+def _bar(name: str, left: float, width: float, text: str) -> PanelBar:
+    return PanelBar(
+        name=name, detail="", left=left, width=width, text=text, running=False, interrupted=False
+    )
+
+
+def memory_lines(bars: Sequence[PanelBar]) -> list[str]:
+    """Return these bars as lines of at most 76 characters."""
+    return [
+        f"{bar.name:24} {bar.text:>18} "
+        f"{' ' * round(_BAR * bar.left)}{'█' * max(1, round(_BAR * bar.width))}"
+        for bar in bars
+    ]
 
 
 # --- Several plans beside each other ---

@@ -27,6 +27,7 @@ from llmops_kernel.views.panel import (
     PanelWarning,
     PanelWaterfall,
 )
+from llmops_kernel.views.plan import memory_bars
 from llmops_kernel.views.samples import sample_history
 from llmops_kernel.views.state_text import name_of, shown_outputs, state_text
 from llmops_kernel.views.waterfall import panel_losses, waterfall_of
@@ -55,7 +56,6 @@ def snapshot(
     verdict: Verdict | None = None,
 ) -> PanelState:
     """Return everything that the panel shows but the rows of its charts and the log."""
-    restarts = view.restarts
     return PanelState(
         run_id=record.run_id,
         name=record.name,
@@ -79,6 +79,7 @@ def snapshot(
         curve=curve_of(view)[0],
         waterfall=waterfall(view, now_s=now_s),
         losses=panel_losses(waterfall_of(view), verdict),
+        memory=memory_of(view),
         processes=processes_text(view),
         evals=[*eval_points(view)] if isinstance(view, TrainingView) else None,
         eval_curves=eval_curves(view),
@@ -87,14 +88,21 @@ def snapshot(
         members=member_table(view),
         saves=kind_named(view.kind).saves,
         warnings=warnings(view),
-        restarts=[restart_text(r.from_step, r.cause, r.failures_left) for r in restarts],
-        restart_steps=[restart.from_step for restart in restarts],
+        restarts=[restart_text(r.from_step, r.cause, r.failures_left) for r in view.restarts],
+        restart_steps=[restart.from_step for restart in view.restarts],
         nan_since=view.nan_since if isinstance(view, TrainingView) else None,
         every_row=view.stride == 1,
         stride=view.stride,
         failures=[failure(event) for event in view.failures],
         outputs=_outputs(view),
     )
+
+
+def memory_of(view: RunView) -> list[PanelBar]:
+    """Return bars of planned and measured memory; none where one of them is not known."""
+    if not isinstance(view, TrainingView) or view.start is None:
+        return []
+    return memory_bars(view.start.planned, view.peak_memory_bytes)
 
 
 def _outputs(view: RunView) -> list[PanelOutput]:

@@ -1,8 +1,8 @@
 """Random trainings with little memory: none may end by it while a setting fits.
 
 `python -m tests.soak.out_of_memory --configs 200 --seed 1` trains each config of the tiny model in
-forks. Odd seeds limit their address space (RLIMIT_AS) while it trains, so that allocations
-fail for real in steps, evaluations and checkpoints; even seeds put them into a control group of little
+forks. Odd seeds limit their address space (RLIMIT_AS) while it trains, so that allocations fail for
+real in steps, evaluations and checkpoints; even seeds put them into a control group of little
 memory from their start, and the kernel kills them (needs root and cgroup v1, else all are as odd).
 What decides the next setting, what is saved and where the next fork resumes is the product's; Ray,
 which starts the next worker group there, is not in it (tests/end_to_end/test_out_of_memory.py does
@@ -247,7 +247,7 @@ def check(seed: int, say: Callable[[str], None]) -> str:
     draw = random.Random(seed)
     config = random_config(draw)
     is_killed = seed % 2 == 0
-    size_bytes = int(draw.uniform(150e6, 500e6) if is_killed else draw.uniform(10e6, 150e6))
+    size_bytes = int(draw.uniform(200e6, 320e6) if is_killed else draw.uniform(10e6, 100e6))
     with ExitStack() as stack:
         root = stack.enter_context(tempfile.TemporaryDirectory(prefix="llmops-oom-"))
         group = stack.enter_context(control_group(size_bytes)) if is_killed else None

@@ -102,3 +102,18 @@ def test_a_picture_of_several() -> None:
         for name, size in (("one", 1), ("two", 2))
     ]
     assert views.picture(plans).startswith(b"\x89PNG")
+
+
+def test_planned_parts_end_where_their_sum_does_and_the_measured_peak_stands_beside() -> None:
+    planned = PlannedRun(
+        family="llama", attention="sdpa", device="H100", strategy="ddp", method="full", tokens=128,
+        work={}, memory={"weights": 2**31, "gradients": 0.0, "logits": 2**30, "overhead": 2**30},
+    )  # fmt: skip
+    assert views.memory_bars(planned, None) == views.memory_bars(None, 2**30) == []
+    rows = views.memory_bars(planned, 4 * 2**30)
+    assert [(row.name, row.left, row.width) for row in rows] == [
+        ("weights", 0.0, 0.5), ("logits", 0.5, 0.25), ("planned", 0.0, 0.75),
+        ("measured", 0.0, 1.0),
+    ]  # fmt: skip
+    assert rows[-1].text == "4.00 GiB (+33%)"
+    assert max(map(len, views.memory_lines(rows))) <= 76

@@ -11,6 +11,7 @@ import {
   losses,
   logTail,
   members,
+  memory,
   messages,
   outputs,
   progress,
@@ -53,6 +54,7 @@ export class RunPanel {
     const after = [
       waterfall(),
       losses(actions.tryChange),
+      memory(),
       evaluations(),
       members()
     ];

@@ -352,6 +352,18 @@ export function losses(tryChange?: (overrides: string[]) => void): ISection {
   return { element, update: state => draw(state.losses ?? NO_LOSSES) };
 }
 
+/** What a device's memory was planned for, and the peak that was measured. */
+export function memory(): ISection {
+  const title = h('summary', {}, 'Memory of a device, planned and measured');
+  const rows = h('div.waterfall', { role: 'list' });
+  const element = h('details.fold', {}, title, rows);
+  const draw = onChange((bars: PanelBar[]) => {
+    element.hidden = bars.length === 0;
+    rows.replaceChildren(...bars.map(waterfallRow));
+  });
+  return { element, update: state => draw(state.memory ?? []) };
+}
+
 export function evaluations(): ISection {
   const section = tableFold('Evaluations');
   const update = (state: IPanelState) =>

@@ -70,6 +70,7 @@ def print_run(console: Console, run: Run, *, traceback: bool = False) -> None:
 
     console.print(summary(run.view, run.record, now_s=time.time(), traceback=traceback))
     print_losses(console, run)
+    print_memory(console, run)
     console.print("\nRecord", style="bold")
     console.print(facts(_record(run)))
 
@@ -86,6 +87,17 @@ def print_losses(console: Console, run: Run) -> None:
     console.print(plain(note_of(losses)), style="dim")
     if verdict is not None:
         console.print(plain(verdict.sentence), highlight=False)
+
+
+def print_memory(console: Console, run: Run) -> None:
+    """Print the planned memory of a GPU beside the measured one; nothing where one is not known."""
+    from llmops_kernel.views.plan import MEMORY_TITLE, memory_lines
+    from llmops_kernel.views.snapshot import memory_of
+
+    bars = memory_of(run.view)
+    if bars:
+        console.print(f"\n{MEMORY_TITLE}", style="bold")
+        console.print(plain("\n".join(memory_lines(bars))), highlight=False)
 
 
 def _record(run: Run) -> dict[str, str]:

@@ -89,6 +89,24 @@ describe('the panel', () => {
     expect(whole.textContent).not.toContain('two points');
   });
 
+  it('shows planned memory beside the measured one where both are known', async () => {
+    const bar = { detail: '', left: 0, running: false, interrupted: false };
+    const memory = [
+      { ...bar, name: 'weights', width: 0.5, text: '2.00 GiB' },
+      { ...bar, name: 'measured', width: 1, text: '4.00 GiB (+100%)' }
+    ];
+    const host = await drawn({ ...STATE, memory });
+    const rows = fold(host, 'Memory of a device')?.querySelectorAll(
+      '.llmops-phase'
+    );
+    expect([...(rows ?? [])].map(row => row.textContent)).toEqual([
+      'weights2.00 GiB',
+      'measured4.00 GiB (+100%)'
+    ]);
+    const none = await drawn(STATE);
+    expect(fold(none, 'Memory of a device')?.hidden).toBe(true);
+  });
+
   it('submits with the change of a verdict where somebody can', async () => {
     const losses = {
       rows: [{ name: 'mfu', detail: '', left: 0, width: 1, text: '1 %' }],
