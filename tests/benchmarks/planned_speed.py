@@ -2,7 +2,9 @@
 
 `python -m tests.benchmarks.planned_speed`: four trainings are run and stay in a store of their own;
 `llmops plan` learns from them. Then eight others are planned, and trained. Each is a process with
-all cores, before other processes where the system allows it. Rows are of one length.
+all cores, before other processes where the system allows it. Rows are of one length. Each training
+is repeated (`--times`), a round of all after another: how far the same training differs from itself
+says what this machine can show.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 STEPS = 7
@@ -99,7 +101,11 @@ def prepare(folder: Path) -> None:
         tokenizer.save_pretrained(folder / name)
 
 
-def work(name: str, folder: Path) -> None:
+def run_id_of(name: str, number: int) -> str:
+    return f"speed-{list(CASES).index(name)}-{number}"
+
+
+def work(name: str, folder: Path, run_id: str) -> None:
     """Train a case as a run of the store."""
     from llmops_kernel.config.models.train import TrainingConfig
     from llmops_kernel.store.journal.journal import JournalWriter
@@ -109,7 +115,6 @@ def work(name: str, folder: Path) -> None:
     from llmops_kernel.train.loop import train
 
     config = TrainingConfig.model_validate(config_of(name))
-    run_id = f"speed-{list(CASES).index(name)}"
     record = RunRecord(
         run_id=run_id, name="speed", created_s=time.time(), cluster="local",
         config=config.model_dump(mode="json"),
@@ -121,17 +126,17 @@ def work(name: str, folder: Path) -> None:
     os._exit(0)
 
 
-def measured(name: str, folder: Path) -> float:
+def measured(name: str, folder: Path, number: int) -> float:
     """Train a case; return tokens per second of the median step."""
     from llmops_kernel.metrics.events import StepEvent
     from llmops_kernel.store.store import RunStore
 
-    log = folder / f"{name}.log"
+    log, run_id = folder / f"{name}.log", run_id_of(name, number)
     with log.open("w") as file:
-        command = [sys.executable, "-m", __spec__.name, "--worker", name, str(folder)]
+        command = [sys.executable, "-m", __spec__.name, "--worker", name, str(folder), run_id]
         if subprocess.run(command, stdout=file, stderr=file, check=False).returncode:
             raise SystemExit(f"{name}: {log.read_text()[-2000:]}")
-    events = RunStore().events(f"speed-{list(CASES).index(name)}")
+    events = RunStore().events(run_id)
     steps = [event for event in events if isinstance(event, StepEvent)][1:]
     return median((step.tokens or 0) / (step.step_time_s or 1.0) for step in steps)
 
@@ -149,10 +154,12 @@ def planned(name: str, folder: Path) -> float:
 def main() -> None:
     """Learn, plan, measure, and print both beside each other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker", nargs=2, metavar=("CASE", "FOLDER"))
+    parser.add_argument("--worker", nargs=3, metavar=("CASE", "FOLDER", "RUN"))
+    parser.add_argument("--times", type=int, default=2)
     given = parser.parse_args()
     if given.worker:
-        work(given.worker[0], Path(given.worker[1]))
+        name, where, run_id = given.worker
+        work(name, Path(where), run_id)
     from llmops_kernel.hardware.priority import set_session_niceness
 
     if os.getpid() != os.getsid(0):
@@ -163,19 +170,31 @@ def main() -> None:
         folder = Path(home) / "work"
         folder.mkdir()
         prepare(folder)
-        for name in LEARNED:
-            print(f"{name:34} measured {measured(name, folder):7.1f} tokens/s", flush=True)
+        trained = rates(list(LEARNED), folder, given.times)
+        for name, all_rates in trained.items():
+            print(f"{name:34} measured {mean(all_rates):7.1f} tokens/s", flush=True)
         plans = {name: planned(name, folder) for name in PLANNED}
-        errors = []
-        for name, expected in plans.items():
-            rate = measured(name, folder)
-            errors.append(expected / rate - 1)
-            print(
-                f"{name:34} measured {rate:7.1f} tokens/s  planned {expected:7.1f}"
-                f"  {errors[-1]:+.1%}  load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
-    print(f"median of the errors' size: {median(map(abs, errors)):.1%}")
+        others = rates(list(PLANNED), folder, given.times)
+    errors = {name: plans[name] / mean(all_rates) - 1 for name, all_rates in others.items()}
+    for name, all_rates in others.items():
+        print(
+            f"{name:34} measured {mean(all_rates):7.1f} tokens/s  planned {plans[name]:7.1f}"
+            f"  {errors[name]:+.1%}"
+        )
+    spreads = [max(one) / min(one) - 1 for one in (trained | others).values()]
+    print(f"the same training again differs by {median(spreads):.1%}, at most {max(spreads):.1%}")
+    print(f"median of the errors' size: {median(map(abs, errors.values())):.1%}")
+
+
+def rates(names: list[str], folder: Path, times: int) -> dict[str, list[float]]:
+    """Train each case in turn, so many times; return tokens per second of each."""
+    of_each: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(times):
+        for name, all_rates in of_each.items():
+            all_rates.append(measured(name, folder, number))
+            load = os.getloadavg()[0]
+            print(f"  {name}: {all_rates[-1]:.1f} tokens/s, load {load:.1f}", flush=True)
+    return of_each
 
 
 if __name__ == "__main__":
