@@ -226,9 +226,7 @@ def charts(notebook: Any, tmp_path: Path, lab_page: Any) -> Any:
 def test_charts_are_smoothed_zoomed_and_read_by_keys(
     charts: Any, lab_page: Any, errors: list[str]
 ) -> None:
-    assert not charts.locator(
-        ".llmops-waterfall:not(.llmops-losses)"
-    ).is_visible()  # Folded after the first step.
+    assert not charts.locator(".llmops-startup").is_visible()  # Folded after the first step.
     charts.get_by_label("smoothing").fill("0.9")
     curve = charts.locator(".llmops-plot").first
     curve.get_by_text("loss, smoothed").wait_for()

@@ -278,7 +278,7 @@ function failureBox(
 
 export function waterfall(): ISection {
   const summary = h('summary');
-  const rows = h('div.waterfall', { role: 'list' });
+  const rows = h('div.waterfall.startup', { role: 'list' });
   const later = h('div.muted.later');
   const processes = h('div.muted.later');
   const children = [summary, rows, later, processes];
@@ -355,7 +355,7 @@ export function losses(tryChange?: (overrides: string[]) => void): ISection {
 /** What a device's memory was planned for, and the peak that was measured. */
 export function memory(): ISection {
   const title = h('summary', {}, 'Memory of a device, planned and measured');
-  const rows = h('div.waterfall', { role: 'list' });
+  const rows = h('div.waterfall.memory', { role: 'list' });
   const element = h('details.fold', {}, title, rows);
   const draw = onChange((bars: PanelBar[]) => {
     element.hidden = bars.length === 0;
