@@ -236,23 +236,29 @@ def memory_bars(planned: PlannedRun | None, peak_bytes: int | None) -> list[Pane
             rows.append(_bar(_PARTS[key], left / whole, size / whole, fmt.byte_size(size)))
             left += size
     rows.append(_bar("planned", 0.0, total / whole, fmt.byte_size(total)))
-    difference = f"{fmt.byte_size(peak_bytes)} ({peak_bytes / total - 1:+.0%})" if total else ""
-    return [*rows, _bar("measured", 0.0, peak_bytes / whole, difference)]
+    more = f"{peak_bytes / total - 1:+.0%} of planned" if total else ""
+    return [*rows, _bar("measured", 0.0, peak_bytes / whole, fmt.byte_size(peak_bytes), more)]
 
 
-def _bar(name: str, left: float, width: float, text: str) -> PanelBar:
+def _bar(name: str, left: float, width: float, text: str, detail: str = "") -> PanelBar:
     return PanelBar(
-        name=name, detail="", left=left, width=width, text=text, running=False, interrupted=False
+        name=name,
+        detail=detail,
+        left=left,
+        width=width,
+        text=text,
+        running=False,
+        interrupted=False,
     )
 
 
 def memory_lines(bars: Sequence[PanelBar]) -> list[str]:
     """Return these bars as lines of at most 76 characters."""
-    return [
-        f"{bar.name:24} {bar.text:>18} "
-        f"{' ' * round(_BAR * bar.left)}{'█' * max(1, round(_BAR * bar.width))}"
-        for bar in bars
-    ]
+    lines = []
+    for bar in bars:
+        drawn = " " * round(_BAR * bar.left) + "█" * max(1, round(_BAR * bar.width))
+        lines.append(f"{bar.name:20} {bar.text:>9}  {drawn} {bar.detail}".rstrip())
+    return lines
 
 
 # --- Several plans beside each other ---

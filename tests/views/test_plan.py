@@ -115,5 +115,5 @@ def test_planned_parts_end_where_their_sum_does_and_the_measured_peak_stands_bes
         ("weights", 0.0, 0.5), ("logits", 0.5, 0.25), ("planned", 0.0, 0.75),
         ("measured", 0.0, 1.0),
     ]  # fmt: skip
-    assert rows[-1].text == "4.00 GiB (+33%)"
+    assert (rows[-1].text, rows[-1].detail) == ("4.00 GiB", "+33% of planned")
     assert max(map(len, views.memory_lines(rows))) <= 76
