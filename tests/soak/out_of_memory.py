@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")  # As in clusters of ours: beside other load, too.
 os.environ.setdefault("LLMOPS_PEAK_TFLOPS", "10")
 
 from llmops_kernel.config.less_memory import changed, next_setting
