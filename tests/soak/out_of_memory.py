@@ -1,9 +1,9 @@
 """Random trainings with little memory: none may end by it while a setting fits.
 
 `python -m tests.soak.out_of_memory --configs 200 --seed 1` trains each config of the tiny model in
-forks. Odd seeds limit their address space (RLIMIT_AS) in steps and evaluations, so that allocations
-fail there for real; even seeds put them into a control group of little memory from their start, and
-the kernel kills them anywhere (needs root and cgroup v1, else all are as odd).
+forks. Odd seeds limit their address space (RLIMIT_AS) while it trains, so that allocations fail for
+real in steps, evaluations and checkpoints; even seeds put them into a control group of little
+memory from their start, and the kernel kills them (needs root and cgroup v1, else all are as odd).
 What decides the next setting, what is saved and where the next fork resumes is the product's; Ray,
 which starts the next worker group there, is not in it (tests/end_to_end/test_out_of_memory.py does
 that). One worker, ddp, no dropout.
@@ -107,37 +107,38 @@ def write_rows(folder: Path, draw: random.Random) -> None:
 HOOKS = """\
 import os
 import resource
+import threading
 from transformers import TrainerCallback
 
 
+start = threading.Thread.start
+
+
+def start_with_memory(thread):
+    # A thread that finds none when it starts lets CPython's Thread.start wait for ever.
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    try:
+        start(thread)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
+threading.Thread.start = start_with_memory
+
+
 class Limited(TrainerCallback):
-    most = 0
-
-    def limit(self, size):
-        resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
-
-    def lift(self):
-        # A thread that finds no memory when it starts lets Thread.start of CPython wait for ever,
-        # and the stack of a thread of a library may be more than the limit.
-        self.limit(resource.RLIM_INFINITY)
-
-    def on_step_begin(self, *args, **kwargs):
-        allowed = int(os.environ.get("SOAK_ADDRESS_SPACE", 0))
-        if allowed and not self.most:
+    def on_train_begin(self, *args, **kwargs):
+        limit = int(os.environ.get("SOAK_ADDRESS_SPACE", 0))
+        if limit:
             pages = int(open("/proc/self/statm").read().split()[0])
-            self.most = pages * os.sysconf("SC_PAGE_SIZE") + allowed
-        if allowed:
-            self.limit(self.most)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if not control.should_evaluate:
-            self.lift()
-
-    def on_evaluate(self, *args, **kwargs):
-        self.lift()
+            used = pages * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
 
     def on_train_end(self, *args, **kwargs):
-        self.lift()
+        # A thread's stack alone may be more than the limit, and loading the result starts some.
+        unlimited = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_AS, (unlimited, unlimited))
 
 
 def callbacks():
