@@ -182,7 +182,8 @@ def main() -> None:
             f"  {errors[name]:+.1%}"
         )
     spreads = [max(one) / min(one) - 1 for one in (trained | others).values()]
-    print(f"the same training again differs by {median(spreads):.1%}, at most {max(spreads):.1%}")
+    if given.times > 1:
+        print(f"a training again differs by {median(spreads):.1%}, at most {max(spreads):.1%}")
     print(f"median of the errors' size: {median(map(abs, errors.values())):.1%}")
 
 
