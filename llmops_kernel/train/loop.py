@@ -218,13 +218,7 @@ class TrainingSession:
         self._check_tokens()
         self.context.emit(PhaseEvent(name="engine", state="begin"))
         timer, flops = StepTimer(on_gpu=self.context.use_gpu), self._step_flops()
-        self.chosen = choose(
-            self.config,
-            self.model,
-            self.data.sample,
-            precision=self.precision,
-            use_gpu=self.context.use_gpu,
-        )
+        self.choose_settings()
         self.guard = DivergenceGuard(self.context, self.config)
         self.trainer = self._trainer(timer)
         if self.config.objective.has_reference:
@@ -239,6 +233,16 @@ class TrainingSession:
         )
         self.journal = self._journal(timer, flops, numbers)
         self.trainer.add_callback(self.journal)
+
+    def choose_settings(self) -> None:
+        """Choose what makes steps fast, for the model and the rows that were loaded."""
+        self.chosen = choose(
+            self.config,
+            self.model,
+            self.data.sample,
+            precision=self.precision,
+            use_gpu=self.context.use_gpu,
+        )
 
     def _check_tokens(self) -> None:
         """Raise ModelError for tokens of prompts without an embedding; collators check the rows."""

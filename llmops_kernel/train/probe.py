@@ -23,7 +23,6 @@ from llmops_kernel.train.measure.start import planned_micro_batch
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.model.load import count_parameters
 from llmops_kernel.train.model.tokenizer import KeepAfterFirstStep
-from llmops_kernel.train.performance import choose
 from llmops_kernel.train.trainer import LoopTrainer
 
 Note = Callable[[int, int], object]
@@ -101,13 +100,7 @@ class ProbeSession(TrainingSession):
         self.data = replace(self.data, train=kept, stream=None)
 
     def _build(self) -> None:
-        self.chosen = choose(
-            self.config,
-            self.model,
-            self.data.sample,
-            precision=self.precision,
-            use_gpu=self.context.use_gpu,
-        )
+        self.choose_settings()
         sizes = self._sizes.chosen(from_main(self._planned()))
         self.arguments.max_steps = 1 + _STEPS * len(sizes)
         self.arguments.train_sampling_strategy = "sequential"
