@@ -120,7 +120,7 @@ class Comparison:
         self.runs = tuple(by_id[run_id] for run_id in compared.run_ids)
         views = {run.id: run.view for run in self.runs}
         self.diffs: tuple[RunDiff, ...] = tuple(
-            comparison.with_prediction(backend.store, diff, views) for diff in compared.diffs
+            comparison.with_predictions(backend.store, compared, views)
         )
 
     @cached_property

@@ -85,15 +85,28 @@ def diff(store: RunStore, first: str, second: str) -> RunDiff:
     return _named(diff_runs(store, older, newer), labels_of(store, [older, newer]))
 
 
-def with_prediction(store: RunStore, diff: RunDiff, views: Mapping[str, RunView]) -> RunDiff:
-    """Add what the first run's verdict has predicted, if the second changes just what it said."""
-    is_change = diff.config and not diff.code and not diff.environment
-    if not is_change or not isinstance(views[diff.a], TrainingView):
-        return diff
-    from llmops_kernel.services.verdict import prediction_of  # The planner, in a tenth of a second.
+def with_predictions(
+    store: RunStore, compared: ComparedRuns, views: Mapping[str, RunView]
+) -> list[RunDiff]:
+    """Return the differences with what the base's verdict has predicted of those that it proposes.
 
-    first, second = ((store.record(run_id), views[run_id]) for run_id in (diff.a, diff.b))
-    return replace(diff, prediction=prediction_of(first, second))
+    A change of code or environment besides is another one.
+    """
+    changes = [each for each in compared.diffs if not each.code and not each.environment]
+    if not any(each.config for each in changes) or not isinstance(
+        views[compared.base], TrainingView
+    ):
+        return list(compared.diffs)
+    from llmops_kernel.services.verdict import prediction_of, verdict_of  # With the planner: 0.1 s.
+
+    base = store.record(compared.base), views[compared.base]
+    answer = verdict_of(*base)
+    return [
+        replace(each, prediction=prediction_of(answer, base, (store.record(each.b), views[each.b])))
+        if each in changes
+        else each
+        for each in compared.diffs
+    ]
 
 
 def _named(diff: RunDiff, names: Mapping[str, str]) -> RunDiff:

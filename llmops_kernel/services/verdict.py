@@ -58,13 +58,14 @@ def verdict_of(record: RunRecord, view: RunView) -> Verdict | None:
     return replace(answer, change={**adapted, **answer.change}) if answer.change else answer
 
 
-def prediction_of(first: tuple[RunRecord, RunView], second: tuple[RunRecord, RunView]) -> str:
+def prediction_of(
+    answer: Verdict | None, first: tuple[RunRecord, RunView], second: tuple[RunRecord, RunView]
+) -> str:
     """Return the gain that the first run's verdict has predicted, beside that of the second.
 
     Empty where the second is not the first with just the change that the verdict proposes.
     """
     (record, view), (other, newer) = first, second
-    answer = verdict_of(record, view)
     if answer is None or not answer.change or answer.gain is None:
         return ""
     try:

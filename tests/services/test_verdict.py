@@ -116,7 +116,7 @@ def test_a_prediction_is_compared_with_the_run_that_has_just_its_change(
     faster = [step.model_copy(update={"tokens": speed}) for step in steps]
     assert view.start is not None
     newer = TrainingView([view.start, *faster])
-    words = prediction_of((record, view), (other, newer))
+    words = prediction_of(verdict_of(record, view), (record, view), (other, newer))
     begin = "training.micro_batch_size=16: +60% tokens/s predicted, " if held else ""
     assert words == f"{begin}{held}"
 

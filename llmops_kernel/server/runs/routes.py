@@ -216,8 +216,8 @@ def compare(followers: Followers, refs: Sequence[str], *, base: str | None = Non
                 ),
             ),
             differences=[
-                _difference(comparison.with_prediction(followers.store, diff, views))
-                for diff in compared.diffs
+                _difference(diff)
+                for diff in comparison.with_predictions(followers.store, compared, views)
             ],
             samples=compared_samples([item.view for item in ordered]),
             has_rows=comparison.has_rows(followers.store, compared.run_ids),
