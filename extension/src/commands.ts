@@ -23,6 +23,7 @@ export namespace CommandIDs {
   // run/ {runId}; without it the run that is shown or chosen
   export const openRun = 'llmops:open-run';
   export const stopRun = 'llmops:stop-run';
+  export const moveRun = 'llmops:move-run';
   export const retryRun = 'llmops:retry-run';
   export const resubmitRun = 'llmops:resubmit-run';
   export const starRun = 'llmops:star-run';

@@ -41,6 +41,10 @@ export class Preferences implements IPreferences {
     return this.read<boolean>('checkWhileTyping', true);
   }
 
+  get refuseTooLarge(): boolean {
+    return this.read<boolean>('refuseTooLarge', false);
+  }
+
   get defaultLayout(): unknown {
     return this._settings?.composite.defaultLayout ?? {};
   }

@@ -175,6 +175,7 @@ export interface IPreferences {
 
   readonly openRunOnSubmit: boolean;
   readonly checkWhileTyping: boolean;
+  readonly refuseTooLarge: boolean;
   /** As it is written there, unchecked: a `ILayoutPlan` when it is right. */
   readonly defaultLayout: unknown;
   readonly charts: IChartSettings;

@@ -82,6 +82,8 @@ export interface ClusterInfo {
   /** True for a stopped cluster of which only the workers are gone: jobs and journals live on. */
   head_runs: boolean;
   dashboard_url: string | null;
+  /** The dashboard of its runs in the team's Grafana, if the template names that. */
+  runs_url: string | null;
   /** `host:port` of the GCS, as `RAY_ADDRESS` wants it. */
   ray_address: string | null;
   created_s: number | null;
@@ -636,6 +638,8 @@ export interface SubmitBody {
   overrides?: string[];
   /** Contents path of the folder that is submitted; default the config's folder. */
   workspace?: string | null;
+  /** Refuse a training whose plan does not fit in memory. */
+  strict?: boolean;
 }
 
 /** Changes to a run's config. */
@@ -644,6 +648,18 @@ export interface ResubmitBody {
   /** The whole config, edited. */
   text?: string | null;
   overrides?: string[];
+}
+
+/** Profile the next steps of a run. */
+export interface ProfileBody {
+  steps?: number;
+}
+
+/** Move a run in the queue of its cluster. */
+export interface QueueBody {
+  priority?: 'low' | 'normal' | 'high' | null;
+  /** The run that it goes before; empty: before all. */
+  before?: string | null;
 }
 
 /** Which logs a run has. */
@@ -1183,6 +1199,10 @@ export interface PanelState {
   stride: number;
   failures: PanelFailure[];
   outputs: PanelOutput[];
+  trackers: PanelTracker[];
+  profiles: PanelProfiles;
+  system: PanelSystem;
+  stall: PanelStall | null;
 }
 
 /** A number at the top. */
@@ -1293,6 +1313,72 @@ export interface PanelOutput {
   size: string;
 }
 
+/** A run of this run in a tracker. */
+export interface PanelTracker {
+  name: string;
+  /** Its page, of http or https; empty where it has none. */
+  url: string;
+  /** Where it is instead. */
+  path: string;
+}
+
+/** The profiles of a run, and whether its next steps can be profiled. */
+export interface PanelProfiles {
+  can: boolean;
+  /** What is profiled now, or waits to be, as a sentence; empty for nothing. */
+  now: string;
+  done: PanelProfile[];
+  /** Of the newest. */
+  operators: PanelTable;
+}
+
+/** Steps that were profiled. */
+export interface PanelProfile {
+  /** Its place among all profiles of the run. */
+  number: number;
+  /** `steps 12 to 14`. */
+  title: string;
+  first: number;
+  last: number;
+  /** How much slower these steps were. */
+  note: string;
+  /** Folder of the timelines for Perfetto. */
+  path: string;
+}
+
+/** What hosts, GPUs and worker processes do; without charts before the first sample. */
+export interface PanelSystem {
+  x_label: string;
+  x: number[];
+  charts: PanelSystemChart[];
+  workers: PanelTable;
+  hosts: PanelTable;
+  note: string;
+}
+
+/** A measurement of each worker or host, with a unit that is drawn behind its numbers. */
+export interface PanelSystemChart {
+  key: string;
+  title: string;
+  unit: string;
+  lines: PanelLine[];
+}
+
+/** A line of a chart of measurements. */
+export interface PanelLine {
+  /** Rank or host. */
+  label: string;
+  /** One for each of `PanelSystem.x`. */
+  values: (number | null)[];
+}
+
+/** Where the workers stand while no step ends. */
+export interface PanelStall {
+  message: string;
+  groups: PanelTable;
+  stacks: string;
+}
+
 /** Topic `run/<id>`: rows of steps, 32-bit floats in the payload of the same message. */
 export interface RunRows {
   /** What each row consists of; the first column is the x axis. */
@@ -1323,4 +1409,34 @@ export interface LiveHeader {
   /** A key of LivePayloads. */
   kind: string;
   data: Record<string, unknown>;
+}
+
+/** One profile: what is too much to send with each change of a run. */
+export interface ProfileDetail {
+  number: number;
+  operators: PanelTable;
+  /** The tree of calls, callers first. */
+  calls: CallTime[];
+  /** Where ranks stood; empty where nobody looked. */
+  groups: PanelTable;
+  stacks: string;
+}
+
+/**
+ * Calls of one name from one caller: a node of the tree of calls of rank 0.
+ *
+ * A name is that of a module, of an operator, or of a thread of the process at the top.
+ */
+export interface CallTime {
+  name: string;
+  calls: number;
+  /** Seconds on the processor, without those of what it calls. */
+  self_cpu_s: number;
+  /** Seconds of its kernels on the GPU; None on CPUs. */
+  self_device_s: number | null;
+  /** Place of its caller in the list, which is before it; None for a thread. */
+  caller: number | null;
+  /** Seconds on the processor with those of what it calls, also of calls that are left out. */
+  cpu_s: number;
+  device_s: number | null;
 }

@@ -10,6 +10,7 @@ from llmops_kernel.api.cluster_handle import Cluster, ClusterList
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import Comparison, RunList
+from llmops_kernel.api.sweeps import Rerun, Sweep
 from llmops_kernel.api.tools import (
     DataPreview,
     PlanTable,
@@ -20,6 +21,7 @@ from llmops_kernel.api.tools import (
     mine,
     plan,
     plan_grid,
+    query,
 )
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import clusters as cluster_service
@@ -27,7 +29,9 @@ from llmops_kernel.services import templates
 from llmops_kernel.services.backend import current
 from llmops_kernel.services.clusters import guard_once
 from llmops_kernel.services.configs import check, init, schema
+from llmops_kernel.services.projects import Project
 from llmops_kernel.services.run_list import list_rows, newest
+from llmops_kernel.services.sweep_plan import load_sweep
 from llmops_kernel.views.run_query.query import Query
 
 if TYPE_CHECKING:
@@ -39,8 +43,11 @@ __all__ = [
     "Comparison",
     "DataPreview",
     "PlanTable",
+    "Project",
+    "Rerun",
     "Run",
     "RunList",
+    "Sweep",
     "attach",
     "bench",
     "check",
@@ -57,9 +64,12 @@ __all__ = [
     "mine",
     "plan",
     "plan_grid",
+    "project",
+    "query",
     "render",
     "runs",
     "schema",
+    "sweep",
     "up",
 ]
 
@@ -167,6 +177,24 @@ def attach(ref: str = "last") -> Run:
     """
     backend = current()
     return Run(backend, backend.store.resolve(ref))
+
+
+def project(name: str) -> Project:
+    """Return a project: `phases`, `history()`, and `rule(phase, scoring=..., figure=...)`.
+
+    A project exists once a run is in it, or a phase has a rule. Raises StoreError for a name that
+    is empty or too long.
+    """
+    return Project(current(), name)
+
+
+def sweep(ref: str = "last") -> Sweep:
+    """Return a sweep by its id, a unique beginning of it, or `last`; starts nothing.
+
+    `cluster.sweep(...)` starts one. Raises RunNotFoundError.
+    """
+    backend = current()
+    return Sweep(backend, load_sweep(backend.store, ref))
 
 
 def compare(*runs: Run | str, base: Run | str | None = None) -> Comparison:

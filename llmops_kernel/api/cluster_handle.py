@@ -11,6 +11,7 @@ from typing import Any
 from llmops_kernel.api.environment import default_progress
 from llmops_kernel.api.run_handle import Run
 from llmops_kernel.api.run_list import RunList
+from llmops_kernel.api.sweeps import Sweep
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.jobs.client import Job
@@ -26,8 +27,12 @@ from llmops_kernel.providers.protocol import (
 )
 from llmops_kernel.services import clusters, submission, templates
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.queue import QueuedRun, queue
 from llmops_kernel.services.run_list import newest
 from llmops_kernel.services.scoring import standing
+from llmops_kernel.services.search_space import Search, words_of
+from llmops_kernel.services.sweep_plan import Better, load_sweep, plan_sweep
+from llmops_kernel.store.record import Priority
 
 
 class Cluster(clusters.Cluster):
@@ -49,6 +54,9 @@ class Cluster(clusters.Cluster):
         workspace: Path | str | None = None,
         overrides: Overrides = (),
         strict: bool = False,
+        group: str = "",
+        project: str = "",
+        priority: Priority = "normal",
         progress: Progress | None = None,
         **settings: Any,
     ) -> Run:
@@ -61,13 +69,17 @@ class Cluster(clusters.Cluster):
         `overrides=["optimizer.learning_rate=1e-4"]`. `workspace` is the folder of code and
         data to upload with the run; relative paths start there; default: the folder of the
         config file, else the current folder. A training that the planner expects not to fit
-        in memory is warned of, and with `strict` refused. Raises ConfigError with all mistakes
-        at once, before anything is started or written.
+        in memory is warned of, and with `strict` refused. `group` and `project` are the
+        run's (not the `tracking.project` of its config). Where it
+        has to wait, a run of `high` priority goes first, and one of `low` gives its place back
+        at its checkpoint to others that wait. Raises ConfigError with all mistakes at once,
+        before anything is started or written.
         """
         wanted = submission.from_config(
             config, workspace=workspace, overrides=overrides, settings=settings
         )
-        return self._submitted(replace(wanted, strict=strict), progress)
+        request = replace(wanted, strict=strict, group=group, project=project, priority=priority)
+        return self._submitted(request, progress)
 
     def score(
         self,
@@ -93,6 +105,59 @@ class Cluster(clusters.Cluster):
     def _submitted(self, wanted: Submission, progress: Progress | None) -> Run:
         record = submission.submit(self, wanted, progress=progress or default_progress())
         return Run(self.backend, record.run_id, provider=self.provider)
+
+    def queue(self) -> list[QueuedRun]:
+        """Return the runs of all users that wait here, the next one first, then those that run.
+
+        `run.queue(priority="high")` and `run.queue(before=other)` change the order.
+        """
+        return queue(self)
+
+    def sweep(
+        self,
+        config: ConfigLike,
+        over: Mapping[str, Any],
+        *,
+        random: int | None = None,
+        optuna: int | None = None,
+        seed: int = 0,
+        metric: str | None = None,
+        better: Better | None = None,
+        parallel: int | None = None,
+        workspace: Path | str | None = None,
+        progress: Progress | None = None,
+    ) -> Sweep:
+        """Run a config with each combination of values, and return when all have ended.
+
+        `over={"optimizer.learning_rate": [1e-4, 3e-4], "method.r": [8, 16]}`; with `random=N`
+        so many random trials, and values may be ranges such as `"1e-5..1e-3:log"`; with `optuna=N`
+        Optuna proposes so many from what the earlier ones gave, and stops those that are worse
+        than the median at the same step. Each trial is an ordinary run. `metric` is the figure to
+        compare: by default the held-out loss if there are evaluation rows, else the training
+        loss. `parallel` trials run at a time, by default as many as the cluster has GPUs for, on
+        a machine of CPUs one. Every trial is checked before the first one starts. Raises
+        ConfigError with the mistakes of all.
+
+        Ctrl-C leaves what runs running; `cluster.attach_sweep("last").resume()` goes on with what
+        is missing.
+        """
+        spec = plan_sweep(
+            self,
+            config,
+            Search(words_of(over), random=random, optuna=optuna, seed=seed),
+            workspace=workspace,
+            metric=metric,
+            better=better,
+            parallel=parallel,
+        )
+        return Sweep(self.backend, spec).resume(progress=progress)
+
+    def attach_sweep(self, ref: str = "last") -> Sweep:
+        """Return a sweep by its id, a unique beginning of it, or `last`; starts nothing.
+
+        Raises RunNotFoundError.
+        """
+        return Sweep(self.backend, load_sweep(self.backend.store, ref))
 
     def jobs(self) -> list[Job]:
         """Ray's list of its jobs, newest first."""

@@ -14,21 +14,24 @@ from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import RunFailedError
 from llmops_kernel.kinds.reading import file_kind
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.metrics.events import AnyEvent, RunState, StepEvent
+from llmops_kernel.metrics.events import AnyEvent, RunState, StallEvent, StepEvent
 from llmops_kernel.providers.protocol import Progress
 from llmops_kernel.services import comparison, runs, submission
 from llmops_kernel.services.chat import ChatSettings, Only
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.services.export import export_run
 from llmops_kernel.services.export_source import Export, Options
+from llmops_kernel.services.projects import MovePlan, project_of, set_project
 from llmops_kernel.store.diff import RunDiff
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.journal.view import RunView
+from llmops_kernel.store.outputs import PROFILE
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.run_lines import last_lines
-from llmops_kernel.store.run_notes import RunNotes, change_tags
+from llmops_kernel.store.run_notes import AgentAct, RunNotes, change_tags, read_acts
 from llmops_kernel.views.columns import columns_of
 from llmops_kernel.views.samples import SAMPLE_FIELDS, sample_records, sampled_rows
+from llmops_kernel.views.system import system_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from llmops_kernel.api.chat import ChatReply
     from llmops_kernel.metrics.waterfall import Waterfall
     from llmops_kernel.planner.verdict import Verdict
+    from llmops_kernel.views.reproduction import Reproduction
 
 LOG_LINES = 5_000
 TERMINAL_LINE_EVERY_S = 1.0
@@ -70,7 +74,7 @@ class Run(runs.Run):
     @property
     def output(self) -> Path | str | None:
         """Folder or URL of the result; None until there is one."""
-        outputs = self.view.outputs
+        outputs = [output for output in self.view.outputs if output.what != PROFILE]
         if not outputs:
             return None
         path = outputs[-1].path
@@ -78,8 +82,13 @@ class Run(runs.Run):
 
     @property
     def notes(self) -> RunNotes:
-        """Return title, star, note, tags and colour, which every user may change at any time."""
+        """Return title, star, note, tags, project and colour, which users may change."""
         return self._store.notes(self.id)
+
+    @property
+    def acts(self) -> tuple[AgentAct, ...]:
+        """Return what agents did to the run (`llmops mcp`), each with its reason."""
+        return read_acts(self.folder)
 
     @property
     def title(self) -> str:
@@ -97,6 +106,45 @@ class Run(runs.Run):
     @note.setter
     def note(self, text: str) -> None:
         self._store.annotate(self.id, note=text)
+
+    @property
+    def group(self) -> str:
+        """The group that it is in, such as its sweep; empty for none."""
+        return self.notes.group
+
+    @group.setter
+    def group(self, name: str) -> None:
+        self._store.annotate(self.id, group=name)
+
+    @property
+    def project(self) -> str:
+        """What the run is for; empty for none."""
+        return self.notes.project
+
+    @project.setter
+    def project(self, name: str) -> None:
+        set_project(self._backend, self.id, name)
+
+    def move(
+        self,
+        to: str,
+        *,
+        project: str = "",
+        why: str = "",
+        force: str = "",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MovePlan:
+        """Move it to a phase of its project: `prototype`, `candidate`, `released`, or `none`.
+
+        The phase's rule is checked first, set by `llmops project rule`; `force` is a
+        reason to move it all the same. `dry_run` returns what would be done and changes nothing.
+        Raises RunStateError with what is missing where the rule is not met.
+        """
+        target = project_of(self._backend, self.id, project)
+        if dry_run:
+            return target.plan(self.id, to)
+        return target.move(self.id, to, why=why, force=force, report=progress or default_progress())
 
     def star(self) -> None:
         """Mark it as worth keeping; `llmops runs --starred` lists such runs."""
@@ -144,6 +192,32 @@ class Run(runs.Run):
         found = list(sample_records(one for one in rows if row is None or one.name == str(row)))
         names = dict.fromkeys((*SAMPLE_FIELDS, *(name for one in found for name in one)))
         return pd.DataFrame(found, columns=list(names))
+
+    def system(self) -> pd.DataFrame:
+        """Return what was measured of hosts, GPUs and workers: a row for each at each time.
+
+        `time_s` is Unix time. A worker's row has its `rank`, a host's has none; columns as in
+        `WorkerSample` and `HostSample`, in base units, NaN where nobody could measure. `energy_j`
+        are joules of the attempt so far, in the last row of a time.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(system_rows(self.view))
+
+    def stalled(self) -> StallEvent | None:
+        """Return where the workers stand, with their stacks; None while steps end.
+
+        `run.restart()` goes on from the last checkpoint.
+        """
+        return self.view.stall
+
+    def restart(self, *, timeout_s: float = 120.0) -> Run:
+        """End a run that makes no step, and go on from its last checkpoint as a new attempt.
+
+        Raises RunStateError while its steps end, or if it has not ended after `timeout_s`.
+        """
+        self.end_stalled(timeout_s=timeout_s)
+        return self.retry()
 
     def logs(self, *, tail: int | None = None, all_lines: bool = False) -> str:
         """The last lines of what the driver and the workers wrote, of the newest attempt.
@@ -246,6 +320,32 @@ class Run(runs.Run):
         )
         record = submission.submit(target, again, progress=default_progress())
         return Run(self._backend, record.run_id, provider=target.provider)
+
+    def reproduce(
+        self, *, against: Run | str | None = None, cluster: Cluster | None = None
+    ) -> Reproduction:
+        """Run it once more from its record, wait, and compare every number that is no time.
+
+        The packages and the config are those that were submitted; `cluster` is by default the
+        run's own. `against` is a run that is compared instead, such as a reproduction that was
+        left running: nothing is submitted. `.is_equal` is the answer, `.reasons` what explains a
+        difference. Raises RunStateError for a run that cannot be compared, SubmissionError where
+        its packages are gone, RunFailedError if the reproduction failed.
+        """
+        from llmops_kernel.services import reproduce  # With NumPy: most uses of a run need it not.
+
+        if against is None:
+            record = reproduce.begin(
+                cluster or self._cluster(self.record.cluster),
+                reproduce.check(self._store, self.id),
+                progress=default_progress(),
+            )
+            against = record.run_id
+        ref = against.id if isinstance(against, Run) else against
+        by = Run(self._backend, self._store.resolve(ref))
+        if not by.has_ended:
+            by.wait(raise_on_failure=False)
+        return reproduce.result(self._store, self.id, by.id)
 
     def export(
         self,

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from llmops_kernel.api.run_handle import Run
+from llmops_kernel.api.sweeps import Rerun
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.services import comparison
 from llmops_kernel.services import run_list as listing
 from llmops_kernel.services.backend import Backend
+from llmops_kernel.services.rerun import new_group
 from llmops_kernel.services.run_list import summaries
 from llmops_kernel.services.run_table import labels_of
 from llmops_kernel.store.diff import RunDiff
@@ -39,7 +41,7 @@ class RunList(list[Run]):
 
     def __init__(self, backend: Backend, listing: Listing) -> None:
         super().__init__(Run(backend, row.run_id) for row in listing.rows)
-        self._store, self._listing = backend.store, listing
+        self._backend, self._store, self._listing = backend, backend.store, listing
 
     @cached_property
     def summaries(self) -> tuple[RunSummary, ...]:
@@ -86,6 +88,18 @@ class RunList(list[Run]):
         every = self._listing.catalogue.columns.values()
         order = {"run": 0, "figure": 1, "config": 2}
         return tuple(sorted(every, key=lambda column: order[column.source]))
+
+    def rerun(self, *, into: str = "", cluster: str = "", parallel: int | None = None) -> Rerun:
+        """Submit each of these runs again: its recorded config with today's code.
+
+        `llmops.runs("group == 'baseline'", limit=None).rerun()`. Returns when all have ended, with
+        each new run beside its old one. The new ones are in the group `into`; the same one again
+        goes on with what is missing. They run on their own clusters, or all on `cluster`. Raises
+        ConfigError with what is wrong with each before any is started.
+        """
+        records = sorted((run.record for run in self), key=lambda record: record.created_s)
+        again = Rerun(self._backend, records, into=into or new_group("runs"), cluster=cluster)
+        return again.wait(parallel=parallel)
 
     def table(self) -> RunTable:
         """The table that the list prints as."""

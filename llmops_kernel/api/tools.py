@@ -1,8 +1,9 @@
-"""Plans, previews of data, hard negatives, checks of this machine, demo and benchmark."""
+"""Questions in SQL, plans, previews of data, hard negatives, checks of this machine, benchmark."""
 
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -26,8 +27,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from llmops_kernel.services.doctor import DoctorReport
+    from llmops_kernel.services.query.ask import Parameters
     from llmops_kernel.services.scoring.mine import Mined, Mining
     from llmops_kernel.views.bench_figures import Kind, LoopFigures
+
+
+def query(
+    sql: str, parameters: Parameters = None, *, timeout_s: float | None = None
+) -> pd.DataFrame:
+    """Ask all runs of this home folder in SQL (DuckDB); return the rows as a DataFrame.
+
+    `llmops.query("select step, loss from steps where run = ?", [run.id])`. `llmops query
+    --tables` and `llmops.query("show tables")` list the tables. Unknown numbers are `pd.NA`,
+    those that a run reported as NaN stay NaN; times are UTC. Only reads. Raises QueryError,
+    MissingDependencyError without DuckDB.
+    """
+    from llmops_kernel.services.query.ask import answered
+
+    with answered(
+        sql,
+        store=current().store,
+        parameters=parameters,
+        timeout_s=timeout_s,
+        report=default_progress(),
+    ) as (answer, notices):
+        for notice in notices:
+            warnings.warn(notice, stacklevel=2)
+        return answer.frame()
 
 
 def doctor(*, run: bool = False, timeout_s: float = 150.0) -> DoctorReport:

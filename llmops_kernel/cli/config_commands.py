@@ -68,10 +68,18 @@ def init(
 @command(CONFIGS, example="llmops schema > train.schema.json")
 def schema(
     kind: Annotated[str, typer.Argument(help="Kind of run: `train` or `script`.")] = "train",
+    of: Annotated[
+        str, typer.Option(help="A command with `--json`, or `error`: the schema of its output.")
+    ] = "",
 ) -> None:
-    """Print the JSON schema of a kind's configs, for editors."""
+    """Print the JSON schema of a kind's configs, for editors; or of what a command prints."""
     from llmops_kernel.services.configs import schema as schema_of
 
+    if of:
+        from llmops_kernel.cli.outputs import output_schema
+
+        echo(json.dumps(output_schema(of), indent=2))
+        return
     echo(json.dumps(schema_of(kind), indent=2))
 
 

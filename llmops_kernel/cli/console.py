@@ -194,6 +194,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
+def error_answer(kind: str, message: str, remedy: str) -> dict[str, Any]:
+    """Return an error that is none of ours in the form of `LLMOpsError.to_dict`."""
+    return {"error": {"kind": kind, "message": message, "remedy": remedy, "problems": []}}
+
+
 def plain(text: str) -> str:
     """Escape text that is not ours, so that it can be put into markup."""
     from rich.markup import escape

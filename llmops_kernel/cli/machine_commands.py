@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from llmops_kernel.cli.app import MACHINE, command
-from llmops_kernel.cli.console import echo
+from llmops_kernel.cli.console import echo, print_json
 
 
 @command(MACHINE, example="llmops doctor --run --json")
@@ -79,6 +79,7 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list what would be removed.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Remove leftovers of interrupted deletions, and packages of code that no run has used."""
     from llmops_kernel.services.backend import current
@@ -87,6 +88,11 @@ def gc(
 
     items = garbage(current())
     removed = items if dry_run else [item for item in items if remove_garbage(item)]
+    if as_json:
+        names = ("path", "reason", "size_bytes", "num_files")
+        rows = [{name: getattr(item, name) for name in names} for item in removed]
+        print_json({"is_removed": not dry_run, "items": rows})
+        return
     for item in removed:
         files = "1 file" if item.num_files == 1 else f"{item.num_files:,} files"
         echo(f"{item.path} ({byte_size(item.size_bytes)}, {files}): {item.reason}")
@@ -96,9 +102,14 @@ def gc(
 
 
 @command(MACHINE, example="llmops version")
-def version() -> None:
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Print the versions of this package and of the libraries it uses."""
     from llmops_kernel.services.doctor_checks import installed_versions
 
+    if as_json:
+        print_json(installed_versions())
+        return
     for name, installed in installed_versions().items():
         echo(f"{name} {installed}")

@@ -213,23 +213,8 @@ OTHER_METHODS = ("adalora", "dpo", "ia3", "oft", "prefix", "prompt", "rlhf", "sf
 METHOD_OPTIONS = {"dora": "use_dora", "rslora": "use_rslora"}
 """Methods known from elsewhere -> the field of `lora` and `qlora` that turns them on."""
 
-TRACKERS = (
-    "azure_ml",
-    "clearml",
-    "codecarbon",
-    "comet_ml",
-    "dagshub",
-    "dvclive",
-    "flyte",
-    "kubeflow",
-    "mlflow",
-    "neptune",
-    "swanlab",
-    "tensorboard",
-    "trackio",
-    "wandb",
-)
-"""The names that Transformers takes in `report_to` (5.23)."""
+TRACKERS = ("comet_ml", "mlflow", "tensorboard", "trackio", "wandb")
+"""The trackers of `report_to`, by the names that Transformers has for them."""
 
 _TRAINING_ARGUMENTS = """
 accelerator_config activation_checkpointing activation_checkpointing_kwargs adam_beta1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from llmops_kernel.driver.compat import get as private
@@ -31,9 +33,9 @@ def get(name: str) -> Any:
     return None if raw is None else json.loads(raw)
 
 
-def delete(name: str) -> None:
-    """Remove a value; one that is not there is no error."""
-    private("_internal_kv_del")(name, namespace=_NAMESPACE)
+def delete(name: str) -> bool:
+    """Remove a value; return whether it was there, which is True for one caller only."""
+    return bool(private("_internal_kv_del")(name, namespace=_NAMESPACE))
 
 
 def values(prefix: str) -> list[Any]:
@@ -63,3 +65,32 @@ class Flag:
             except Exception:  # The head is away for a moment; Ray raises various errors.
                 time.sleep(self._interval_s)
             self._set.wait(self._interval_s)
+
+
+def pop(name: str) -> Any:
+    """Return a value and remove it, so that no later process of the run gets it again."""
+    value = get(name)
+    if value is not None:
+        delete(name)
+    return value
+
+
+class Requests:
+    """Hands out each value once that `pop` takes from a store; a thread does it now and then."""
+
+    def __init__(self, pop: Callable[[], Any], *, interval_s: float = 0.5) -> None:
+        self._pop, self._interval_s = pop, interval_s
+        self._newest: Any = None
+        threading.Thread(target=self._watch, daemon=True, name="llmops-requests").start()
+
+    def take(self) -> Any:
+        """Return the newest value if it was not taken yet, else None."""
+        newest, self._newest = self._newest, None
+        return newest
+
+    def _watch(self) -> None:
+        while True:
+            with suppress(Exception):  # The head is away for a moment; Ray raises various errors.
+                if (value := self._pop()) is not None:
+                    self._newest = value
+            time.sleep(self._interval_s)

@@ -54,8 +54,14 @@ def oom_kills() -> int | None:
 class NodeHolds:
     """Writes a hold's begin and end into the journal of the attempt."""
 
-    def __init__(self, emit: Callable[[Event], object]) -> None:
-        self._emit = emit
+    def __init__(
+        self,
+        emit: Callable[[Event], object],
+        *,
+        on_use: Callable[[Iterable[str]], object] = lambda _: None,
+    ) -> None:
+        """Set it up. `on_use` is told the ids of the other nodes whenever they change."""
+        self._emit, self._on_use = emit, on_use
         self._driver_node: Node | None = None
         self._held: set[Node] = set()
         self._ended_s: dict[Node, float] = {}
@@ -77,6 +83,7 @@ class NodeHolds:
             self._ended_s[node] = time.time()
             self._write(node, "end", since_s=self._ended_s[node])
         self._held = current
+        self._on_use([node for node, _ in current])
 
     def _write(self, node: Node, state: Literal["begin", "end"], *, since_s: float = 0.0) -> None:
         price = NodePrice.read({NODE_PRICE_ENV_VAR: node[1]})
@@ -85,6 +92,7 @@ class NodeHolds:
                 node=node[0],
                 state=state,
                 node_hour=None if price is None else price.node_hour,
+                kwh=None if price is None else price.kwh,
                 currency="" if price is None else price.currency,
                 time_s=since_s,
             )

@@ -1,4 +1,4 @@
-"""The reason why a run waits, from a snapshot of the cluster. Ray has no order of waiting runs."""
+"""The reason why a run waits, from a snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from llmops_kernel.config.counted import counted
+from llmops_kernel.config.counted import counted, counted_resources
 from llmops_kernel.driver import compat
 from llmops_kernel.store.record import RunSpec
 
@@ -49,16 +49,16 @@ def _cannot_have_started(amounts: Amounts, use: ClusterUse) -> bool:
 def _reason(waiting: list[Request], use: ClusterUse) -> str:
     amounts = add(request.amounts for request in waiting)
     amounts = {name: amount for name, amount in amounts.items() if amount}
-    needs = format_amounts(amounts)
+    needs = counted_resources(amounts)
     if _grows_enough(amounts, use):
-        free = format_amounts({name: use.free.get(name, 0.0) for name in amounts})
+        free = counted_resources({name: use.free.get(name, 0.0) for name in amounts})
         return f"needs {needs}; Ray's autoscaler adds nodes (free now: {free})"
     short = [name for name, amount in amounts.items() if amount > use.free.get(name, 0.0)]
     if any(request.is_too_large for request in waiting):
         return f"needs {needs}; no node of the cluster is large enough yet"
     if not short:
         return f"needs {needs}; no node has enough of them free"
-    return f"needs {needs}; {'; '.join(_used(name, use) for name in short)}"
+    return f"needs {needs}; {'; '.join(used_text(name, use) for name in short)}"
 
 
 def _grows_enough(amounts: Amounts, use: ClusterUse) -> bool:
@@ -71,12 +71,12 @@ def _grows_enough(amounts: Amounts, use: ClusterUse) -> bool:
     return bool(short) and all(lacks[name] <= addable.get(name, 0.0) for name in short)
 
 
-def _used(name: str, use: ClusterUse) -> str:
+def used_text(name: str, use: ClusterUse) -> str:
     """Return `2 of 2 CPUs are used by run lora-2a4c`."""
     total = use.total.get(name, 0.0)
     used = max(0.0, total - use.free.get(name, 0.0))
     verb = "is" if total == 1 else "are"
-    return f"{used:g} of {_amount(total, name)} {verb} used{_users(name, used, use)}"
+    return f"{used:g} of {counted_resources({name: total})} {verb} used{_users(name, used, use)}"
 
 
 def _users(name: str, used: float, use: ClusterUse) -> str:
@@ -98,17 +98,6 @@ def _users(name: str, used: float, use: ClusterUse) -> str:
     if not names:
         return ""
     return f" by {', '.join(names[:-1])}{' and ' if names[:-1] else ''}{names[-1]}"
-
-
-def format_amounts(amounts: Amounts) -> str:
-    """Return `2 CPUs and 1 GPU`."""
-    return " and ".join(_amount(amount, name) for name, amount in amounts.items())
-
-
-def _amount(amount: float, name: str) -> str:
-    if name in ("memory", "object_store_memory"):
-        return f"{amount / 1024**3:,.3g} GiB of {name.replace('_', ' ')}"
-    return counted(amount, name)
 
 
 # --- Capacity of a cluster: its resources, or what Ray's autoscaler can add up to ---

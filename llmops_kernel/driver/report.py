@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from llmops_kernel.driver.nodes import driver_times
 from llmops_kernel.driver.storage import (
+    journal_folders,
     offers_to_clients,
     open_bucket,
     open_journal,
@@ -21,18 +24,23 @@ from llmops_kernel.driver.storage import (
     visible_journal,
 )
 from llmops_kernel.errors import LLMOpsError, StoreError
+from llmops_kernel.hardware.priority import set_session_niceness
 from llmops_kernel.metrics.events import (
     EndEvent,
+    EvalEvent,
     Event,
     FailureEvent,
     PhaseEvent,
     ProcessEvent,
+    ProgressEvent,
+    StepEvent,
     WarningEvent,
 )
+from llmops_kernel.store.journal.journal import FolderTail
 from llmops_kernel.store.outputs import announced
 from llmops_kernel.store.package.assets import covers, how
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record import RunSpec
+from llmops_kernel.store.record import JOB_CONFIG_ENV_VAR, RunSpec, shares_run_folder
 from llmops_kernel.store.run_lines import RunLines
 from llmops_kernel.warm.for_jobs import start_report
 
@@ -67,6 +75,12 @@ class DriverReport:
         # In the background: the start must not wait for the storage.
         self._recall = threading.Thread(target=recall, args=(spec, target), daemon=True)
         self._recall.start()
+        self._trackers = Trackers(spec, logs=logs, warn=self.warn)
+
+    @property
+    def folder(self) -> Path:
+        """The journal's folder on this node."""
+        return self._journal.paths[0].parent
 
     def emit(self, event: Event) -> None:
         self._journal.emit(event)
@@ -87,6 +101,7 @@ class DriverReport:
             self.phase("supervisor", "begin", time_s=parent_s)
             self.phase("supervisor", "end", time_s=born_s)
         self.phase("driver", "begin", time_s=float(os.environ.get(BEGAN_ENV_VAR) or born_s))
+        self._trackers.begin()
         warm, reason = start_report()
         self.emit(ProcessEvent(role="driver", warm=warm, reason=reason))
 
@@ -126,6 +141,7 @@ class DriverReport:
             self._spec,
             [*own_paths, *(path.with_name(name) for path in own_paths for name in names)],
         )
+        self._trackers.end()
         self._journal.close()
         self._recall.join(RECALL_S)
         return 1 if event.state == "FAILED" else 0
@@ -184,6 +200,124 @@ def failure_of(error: Exception, *, remedy: str) -> FailureEvent:
 def print_traceback(failure: FailureEvent) -> None:
     if failure.traceback:
         print(failure.traceback, file=sys.stderr, flush=True)
+
+
+# --- The process that reports to trackers ---
+
+
+_LOOK_S = 0.5
+_MOST_STARTS = 5
+PYTHON_ENV_VAR = "LLMOPS_TRACKERS_PYTHON"
+"""A Python with the trackers' packages, where they do not fit beside those of the training."""
+_NICENESS = 5
+"""A third of the share of the training, of a core that both want."""
+_NOT_PASSED = (JOB_CONFIG_ENV_VAR, "PYTHONSTARTUP")
+"""The first one is the mark of a run's own processes, which are waited for."""
+
+
+class Trackers:
+    """Starts the process that sends the journal to the trackers of `report_to`.
+
+    After the first result, so that the start of the run does not pay for it; once more where it was
+    killed. It is in a session of its own, and ends one to five minutes after this process at the
+    latest.
+    """
+
+    def __init__(
+        self, spec: RunSpec, *, logs: Path | None, warn: Callable[[str, str], None]
+    ) -> None:
+        self._spec, self._logs, self._warn = spec, logs, warn
+        self._names = tuple(dict.fromkeys(spec.config.get("report_to") or ()))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Begin to look for the first result, in a thread."""
+        folders = journal_folders(self._spec, logs=self._logs) if self._names else []
+        if not folders:
+            self._names = ()  # Nothing of this node's journal can be read.
+        else:
+            threading.Thread(target=self._watch, args=(folders[0],), daemon=True).start()
+
+    def end(self) -> None:
+        """Have the process send the end too, also of a run without a result."""
+        if self._names:
+            self._start()
+
+    def _watch(self, journal: Path) -> None:
+        tail = FolderTail(journal)
+        while not any(isinstance(event, _RESULTS) for event in tail.read()):
+            time.sleep(_LOOK_S)
+        for number in range(_MOST_STARTS):
+            self._start()
+            if self._process is None or self._process.wait() == 0:
+                return
+            time.sleep(_LOOK_S * 2**number)
+
+    def _start(self) -> None:
+        with self._lock:
+            # One that has exited with 0 had nothing left to do.
+            if self._process is not None and not self._process.poll():
+                return
+            names = self._names
+            try:
+                self._process = start_forwarder(self._spec, names, logs=self._logs)
+            except OSError as error:
+                self._names = ()
+                self._warn(
+                    f"Nothing is sent to {', '.join(names)}: {error}",
+                    f"correct {PYTHON_ENV_VAR} in the cluster template, if it is set;"
+                    f" `llmops report {self._spec.run_id}` sends it from your machine",
+                )
+
+
+_RESULTS = (StepEvent, EvalEvent, ProgressEvent)
+
+
+def start_forwarder(
+    spec: RunSpec, names: tuple[str, ...], *, logs: Path | None
+) -> subprocess.Popen[bytes]:
+    """Start `trackers.process` for this process's run. Raises OSError."""
+    from llmops_kernel.trackers.process import Job
+
+    folders = journal_folders(spec, logs=logs)
+    stored, is_shared = storage_folder(spec.run_id), shares_run_folder(spec)
+    root = Path(spec.run_root) if is_shared else stored
+    own_folder = folders[0] / "trackers" if root is None else RunFolder(root).trackers
+    # Of the client's run folder that is LLMOPS_HOME, else the folder of the run storage.
+    home = root.parents[1] if is_shared and root else stored.parent if stored else None
+    job = Job(
+        spec=spec.encode(),
+        trackers=names,
+        journal=str(folders[0]),
+        writes_to=tuple(map(str, folders)),
+        folder=str(own_folder),
+        home=None if home is None else str(home),
+        run_folder=spec.run_root if is_shared else None,
+        sees_all=root is not None,
+        driver=os.getpid(),
+    )
+    env = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
+    python = os.environ.get(PYTHON_ENV_VAR)
+    package = str(Path(__file__).parents[2])
+    env |= {
+        "PYTHONPATH": package if python else os.pathsep.join(path for path in sys.path if path),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(
+        [python or sys.executable, "-m", "llmops_kernel.trackers.process"],
+        env=env,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    set_session_niceness(process.pid, _NICENESS)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(job.model_dump_json().encode())
+    return process
 
 
 # --- Copies of the journal in the run's storage ---

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from llmops_kernel.driver import checkpoint
 from llmops_kernel.driver.checkpoint import MANIFEST, MARKER, PART, step_of
+from llmops_kernel.driver.run_metrics import RunMetrics
 from llmops_kernel.errors import LLMOpsError, StoreError
 from llmops_kernel.store.files import own_temp_folder
 from llmops_kernel.store.journal.journal import JournalWriter
@@ -278,7 +279,10 @@ def offers_to_clients(spec: RunSpec, *, logs: Path | None) -> Path | None:
 
 
 def open_journal(spec: RunSpec, stream: str, *, logs: Path | None) -> JournalWriter:
-    """Open a stream of this attempt's journal for writing."""
+    """Open a stream of this attempt's journal for writing, which Ray's metrics follow."""
     return JournalWriter(
-        journal_folders(spec, logs=logs), stream=f"{spec.attempt}-{stream}", attempt=spec.attempt
+        journal_folders(spec, logs=logs),
+        stream=f"{spec.attempt}-{stream}",
+        attempt=spec.attempt,
+        follow=RunMetrics(spec).take,
     )

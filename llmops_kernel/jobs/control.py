@@ -1,25 +1,42 @@
-"""Stop a run; retry one that has ended."""
+"""Stop a run; retry or reproduce one that has ended."""
 
 from __future__ import annotations
 
+import json
+import secrets
+import socket
 import time
+from collections.abc import Mapping
+from typing import Any, Final
 
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.errors import RunStateError, SubmissionError
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.jobs.submit import (
     PackageFile,
     check_waiting,
+    client_versions,
     entrypoint_of,
+    hardware_of,
     new_attempt,
+    runtime_env,
     start_attempt,
+    user_name,
 )
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import PhaseEvent
 from llmops_kernel.providers.protocol import ClusterInfo
+from llmops_kernel.store.code import git_diff_of
 from llmops_kernel.store.journal.view import STOP_PHASE, RunView
-from llmops_kernel.store.record import Attempt, RunRecord
+from llmops_kernel.store.record import MESSAGE_METADATA, Attempt, RunRecord, new_run_id
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.store.store import RunStore, submitting
+
+REPRODUCTION: Final = "reproduction"
+"""Tag of a run that reproduces another one."""
+_TELL_S: Final = 60.0
+_POLL_S: Final = 0.1
 
 
 def stop_run(store: RunStore, run_id: str, *, client: JobsClient) -> bool:
@@ -34,6 +51,61 @@ def stop_run(store: RunStore, run_id: str, *, client: JobsClient) -> bool:
     event = PhaseEvent(name=STOP_PHASE, state="begin", detail="requested by the user")
     append_as_observer(store.folder(run_id).journal, event, attempt=attempt.number)
     return True
+
+
+def tell_run(
+    store: RunStore, run_id: str, name: str, value: Any, *, cluster: ClusterInfo, client: JobsClient
+) -> None:
+    """Hand a value to the newest attempt of a run, by a job that does only that.
+
+    `value` is what JSON can hold. Raises RunStateError for a run that has ended, SubmissionError
+    where the job fails.
+    """
+    run_id = store.resolve(run_id)
+    attempt = _last_attempt(store, run_id)
+    if _has_ended(store.view(run_id), attempt):
+        raise RunStateError(
+            f"Run {run_id} has ended", remedy="it takes no messages; `llmops runs` shows others"
+        )
+    name = f"{run_id}/{attempt.number}/{name}"
+    tell_cluster(store, store.record(run_id), name, value, cluster=cluster, client=client)
+
+
+def tell_cluster(
+    store: RunStore,
+    record: RunRecord,
+    name: str,
+    value: Any,
+    *,
+    cluster: ClusterInfo,
+    client: JobsClient,
+) -> str:
+    """Hand a value to a cluster by a job with the code of a run; return what the job printed.
+
+    Raises SubmissionError where the job fails.
+    """
+    submission_id = f"tell-{record.run_id}-{secrets.token_hex(3)}"
+    client.submit(
+        entrypoint="exec python -m llmops_kernel.driver.tell",
+        submission_id=submission_id,
+        runtime_env=runtime_env(kept_packages(store, record), cluster=cluster),
+        metadata={"llmops_user": record.user, MESSAGE_METADATA: json.dumps([name, value])},
+    )
+    until_s = time.monotonic() + _TELL_S
+    while (job := client.get(submission_id)) is not None and not job.is_terminal:
+        if time.monotonic() > until_s:
+            client.stop(submission_id)
+            break
+        time.sleep(_POLL_S)
+    if job is None or job.status != "SUCCEEDED":
+        raise SubmissionError(
+            f"The message for run {record.run_id} was not delivered"
+            f" ({'the job is gone' if job is None else job.message or job.status})",
+            remedy=f"`llmops status {record.cluster}` shows whether the cluster is well; try again",
+        )
+    log = client.driver_log(job)
+    client.delete(submission_id)
+    return log
 
 
 def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: JobsClient) -> Attempt:
@@ -57,7 +129,12 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
     number = attempts[-1].number + 1 if attempts else 1
     checkpoint = view.checkpoints[-1].path if view.checkpoints else None
     attempt = new_attempt(
-        record, cluster, number=number, submitted_s=time.time(), resumed_from=checkpoint
+        record,
+        cluster,
+        number=number,
+        submitted_s=time.time(),
+        resumed_from=checkpoint,
+        priority=attempts[-1].priority if attempts else "normal",
     )
     with submitting(store.root, run_id):
         start_attempt(
@@ -70,6 +147,64 @@ def retry_run(store: RunStore, run_id: str, *, cluster: ClusterInfo, client: Job
             entrypoint=entrypoint,
         )
     return attempt
+
+
+def reproduce_run(
+    store: RunStore, run_id: str, *, cluster: ClusterInfo, client: JobsClient
+) -> RunRecord:
+    """Submit the kept packages and the config of a run once more, unchanged, as a new run.
+
+    Only a result that the config puts elsewhere goes into the new run's own folder: it would
+    replace that of the run. Raises SubmissionError as `retry_run`.
+    """
+    before = store.record(run_id)
+    entrypoint = entrypoint_of(kind_named(before.kind))
+    check_waiting(cluster)
+    packages = kept_packages(store, before)
+    now_s = time.time()
+    record = before.model_copy(
+        update={
+            "run_id": new_run_id(before.name, now_s),
+            "created_s": now_s,
+            "cluster": cluster.name,
+            "provider": cluster.provider,
+            "config": _with_own_output(before.config),
+            "versions": client_versions(),
+            "host": socket.gethostname(),
+            "user": user_name(),
+            "hardware": hardware_of(cluster),
+            "parent": before.run_id,
+            "reproduces": before.run_id,
+            "sweep": "",
+            "agent": None,  # The mark of one submission, with its ticket in the budget.
+        }
+    )
+    attempt = new_attempt(record, cluster, number=1, submitted_s=now_s)
+    with submitting(store.root, record.run_id):
+        store.create(
+            record,
+            config_yaml=dump(record.config),
+            git_diff=git_diff_of(store, before.run_id),
+            notes=RunNotes(tags=(REPRODUCTION,), project=store.notes(before.run_id).project),
+        )
+        start_attempt(
+            record,
+            attempt,
+            store=store,
+            cluster=cluster,
+            client=client,
+            packages=packages,
+            entrypoint=entrypoint,
+        )
+    return record
+
+
+def _with_own_output(config: Mapping[str, Any]) -> dict[str, Any]:
+    output = config.get("output")
+    if not isinstance(output, Mapping) or not output.get("url"):
+        return dict(config)
+    empty = "" if "part_rows" in output else None
+    return {**config, "output": {**output, "url": empty}}
 
 
 def kept_packages(store: RunStore, record: RunRecord) -> list[PackageFile]:

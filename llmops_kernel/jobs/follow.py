@@ -74,6 +74,8 @@ class Follower:
             remote = not shares_disk(record.provider)
         self._connection = connection if remote else None
         self._on_silence = on_silence
+        self.on_events: Callable[[RunView], None] = lambda _: None
+        """Called by each `poll` that has new events; must return at once."""
         self._silence_s = silence_s
         self._last_event_s = time.monotonic()
         self._thread: threading.Thread | None = None
@@ -89,6 +91,8 @@ class Follower:
             if events or not was_over:
                 self.is_over = self._find_over()
             self._keep_mirroring()
+        if events:
+            self.on_events(self.view)
         if self._is_silent(has_events=bool(events)) or (self.is_over and not was_over):
             self._on_silence()
         return events

@@ -301,6 +301,7 @@ def end_without_cluster(
         message=f"The cluster {cluster!r} {verb} while the run was {position_text(view)}{details}",
         remedy=f"`llmops up`, then {_checkpoint(view)}".replace("{run}", run_id),
         last_step=view.last_step,
+        is_lost=verb in ("died", "was restarted"),  # Else somebody has ended it.
     )
 
 

@@ -32,8 +32,18 @@ from llmops_kernel.store.package import assets
 from llmops_kernel.store.package.packages import Packages, build
 from llmops_kernel.store.package.workspace import Workspace, scan
 from llmops_kernel.store.paths import RUN_STORAGE_ENV_VAR
-from llmops_kernel.store.record import DRIVER_METADATA, Attempt, RunRecord, RunSpec, new_run_id
+from llmops_kernel.store.record import (
+    DRIVER_METADATA,
+    AgentMark,
+    Attempt,
+    Priority,
+    RunRecord,
+    RunSpec,
+    new_run_id,
+)
+from llmops_kernel.store.run_notes import RunNotes
 from llmops_kernel.store.store import RunStore, submitting
+from llmops_kernel.trackers.tracker import facts_of
 from llmops_kernel.version import VERSION
 
 # Constants only: runs of the same code then share one runtime environment on each node,
@@ -44,15 +54,18 @@ ENV_VARS = {
     "PYTHONUNBUFFERED": "1",
 }
 PASSED_ON = ("HF_HUB_OFFLINE",)
+GROUP_ENV_VAR = "LLMOPS_GROUP"
+"""Group of what this process submits where a submission names none: a schedule sets it for its
+notebook."""
 WAITING_BYTES = 128 * 1024**2
 """What a run keeps of memory while it waits on a local cluster: its driver and Ray's supervisor,
 forked, had 101 to 130 MB of their own."""
 COLD_WAITING_BYTES = 384 * 1024**2
 """The same where no fork server runs: 331 MB."""
-WAITING_SHARE = 0.25
+WAITING_SHARE = 1 / 3
 """Of the machine's memory, what waiting runs may keep."""
-WAITING_EACH_CPU = 16
-"""So many may wait for each CPU: each looks at the queue in 1.2 % of one."""
+WAITING_EACH_CPU = 48
+"""So many may wait for each CPU: those that are not next look at the queue every ten seconds."""
 FEW_WAITING = 8
 """So many may wait in any case."""
 _VERSIONS = ("ray", "torch", "transformers", "deepspeed", "peft", "accelerate", "datasets")
@@ -88,6 +101,14 @@ class Submission:
     """Changes, as they were written, for the record."""
     parent: str | None = None
     """Id of the run that is submitted again."""
+    group: str = ""
+    """Group of the run, which users may change later."""
+    priority: Priority = "normal"
+    """Where it stands among the runs that wait on the cluster."""
+    project: str = ""
+    """Project of the run, which users may change later."""
+    sweep: str = ""
+    """Id of the sweep whose trial it is."""
     hidden: bool = False
     """Whether lists leave the run out unless asked for."""
     env_vars: Mapping[str, str] | None = None
@@ -96,6 +117,8 @@ class Submission:
     """Whether rows are tried before a run that has to wait; False: its config was checked."""
     prepares: bool = True
     """Whether what the kind needs on this machine is made first, such as vLLM's environment."""
+    agent: AgentMark | None = None
+    """The program that submits it for the user, and why."""
     strict: bool = False
     """Whether a training that the planner expects not to fit is refused instead of warned of."""
 
@@ -134,15 +157,13 @@ class Submission:
             left_out=snapshot.left_out,
             ignored=_ignored(snapshot, config),
             git=git,
-            versions=_versions(),
+            versions=client_versions(),
             host=socket.gethostname(),
-            user=_user(),
-            hardware={
-                "num_nodes": cluster.num_nodes,
-                "num_cpus": cluster.num_cpus,
-                "num_gpus": cluster.num_gpus,
-            },
+            user=user_name(),
+            agent=self.agent,
+            hardware=hardware_of(cluster),
             parent=self.parent,
+            sweep=self.sweep,
             hidden=self.hidden,
         )
         return record, difference
@@ -174,7 +195,7 @@ def check_waiting(cluster: ClusterInfo) -> None:
     raise SubmissionError(
         f"{counted(active, 'run')} are active on cluster {cluster.name!r} with"
         f" {counted(cpus, 'CPU')}, and at most {most} may wait: each keeps about"
-        f" {each / 1024**2:.0f} MiB of memory and 1.2 % of a CPU",
+        f" {each / 1024**2:.0f} MiB of memory",
         remedy="submit it when some have ended, or `llmops stop` those that are not wanted any"
         " more; `llmops runs --where \"state == 'QUEUED'\"` lists them",
     )
@@ -200,14 +221,18 @@ def submit_run(
     record, difference = submission.record(
         cluster, snapshot=snapshot, packages=packages, created_s=begun_s
     )
-    attempt = new_attempt(record, cluster, number=1, submitted_s=begun_s)
+    attempt = new_attempt(
+        record, cluster, number=1, submitted_s=begun_s, priority=submission.priority
+    )
     # The phase began before there was a run to journal it for.
     packed = [
         PhaseEvent(name="snapshot", state="begin", time_s=begun_s),
         PhaseEvent(name="snapshot", state="end", detail=f"{len(snapshot.files)} files"),
     ]
     with submitting(store.root, record.run_id):
-        store.create(record, config_yaml=dump(record.config), git_diff=difference)
+        group = submission.group or os.environ.get(GROUP_ENV_VAR, "")[:60]
+        notes = RunNotes(group=group, project=submission.project)
+        store.create(record, config_yaml=dump(record.config), git_diff=difference, notes=notes)
         start_attempt(
             record,
             attempt,
@@ -229,6 +254,7 @@ def new_attempt(
     number: int,
     submitted_s: float,
     resumed_from: str | None = None,
+    priority: Priority = "normal",
 ) -> Attempt:
     """Return an attempt of a run on a cluster."""
     return Attempt(
@@ -240,6 +266,7 @@ def new_attempt(
         submitted_s=submitted_s,
         run_storage=run_storage_of(cluster),
         resumed_from=resumed_from,
+        priority=priority,
     )
 
 
@@ -288,7 +315,9 @@ def start_attempt(
     """
     store.add_attempt(record.run_id, attempt)
     folder = store.folder(record.run_id)
-    spec = RunSpec.of(record, attempt, run_root=folder.root, most_resources=cluster.most_resources)
+    facts = facts_of(record, attempt) if record.config.get("report_to") else {}
+    most = cluster.most_resources
+    spec = RunSpec.of(record, attempt, run_root=folder.root, most_resources=most, facts=facts)
     with client_journal(folder.journal, record, attempt) as journal:
         for event in (*phases, PhaseEvent(name="upload", state="begin")):
             journal.emit(event)
@@ -375,7 +404,7 @@ def _ignored(snapshot: Workspace, config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*named, *snapshot.ignored]))[: assets.MOST]
 
 
-def _versions() -> dict[str, str]:
+def client_versions() -> dict[str, str]:
     """Versions in the client's installation; those of the workers are in the start event."""
     versions = {"python": platform.python_version(), "llmops-kernel": VERSION}
     for name in _VERSIONS:
@@ -384,7 +413,17 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _user() -> str:
+def hardware_of(cluster: ClusterInfo) -> dict[str, Any]:
+    """Return what the record keeps of a cluster's size."""
+    return {
+        "num_nodes": cluster.num_nodes,
+        "num_cpus": cluster.num_cpus,
+        "num_gpus": cluster.num_gpus,
+    }
+
+
+def user_name() -> str:
+    """Return the name of this process's user; empty where there is none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

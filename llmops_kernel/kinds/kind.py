@@ -8,6 +8,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, Literal
 
+from llmops_kernel.metrics.cost import JOULES_PER_KWH
 from llmops_kernel.store.journal.summary import Better, Unit
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record import RunRecord
@@ -141,6 +142,10 @@ class RunKind:
     output_comparison: str = ""
     """`module:attribute` of a function (store, before, after) -> `OutputComparison` of
     `services/scoring`: compares the outputs of two runs row by row. Empty: they have no rows."""
+    is_profiled: bool = False
+    """True if its next steps can be profiled while it runs."""
+    instead_of_profile: str = "profile its program with a tool of its own"
+    """What to do for runs that cannot be profiled."""
     actions: frozenset[Action] = ALL_ACTIONS
     describe: Callable[[RunRecord], str] = _no_description
     """Returns a line about the run, such as "SmolLM2-135M-Instruct · lora · ddp × 2"."""
@@ -184,6 +189,48 @@ def cost_figure(view: RunView) -> Figure:
         value=lambda view: view.cost.money,
         note=lambda view: view.cost.currency,
     )
+
+
+# --- The figure of energy ---
+
+
+_ENERGY_PRICE = (
+    "kWh x the template's price of a kWh; not added to the cost so far, which contains it only if"
+    " the price of a node does"
+)
+_NO_ENERGY_PRICE = (
+    "not known: the cluster's template had no `price: {kwh: ...}`, the same one for each node, when"
+    " they were started"
+)
+
+
+def energy_figures(view: RunView) -> tuple[Figure, ...]:
+    """Return the energy of a run's GPUs and its money; none where nothing has measured it."""
+    if view.energy_j is None:
+        return ()
+    energy = Figure(
+        key="energy_kwh",
+        label="GPU energy",
+        unit="number",
+        better="lower",
+        hint="of the workers' GPUs, by NVML, from the first sample of each attempt to the newest;"
+        " processors, memory and network are not measured, and a GPU that two runs share counts"
+        " whole for each",
+        value=lambda view: None if view.energy_j is None else view.energy_j / JOULES_PER_KWH,
+        note=lambda _: "kWh",
+    )
+    cost = view.energy_cost
+    known = cost.money is not None
+    money = Figure(
+        key=f"energy_cost_{cost.currency.lower()}" if known else "energy_cost",
+        label="cost of GPU energy",
+        unit="money",
+        better="lower",
+        hint=_ENERGY_PRICE if known else _NO_ENERGY_PRICE,
+        value=lambda view: view.energy_cost.money,
+        note=lambda view: view.energy_cost.currency,
+    )
+    return (energy, money)
 
 
 # --- What every run shows, of any kind ---

@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from llmops_kernel.kinds.kind import START_PHASES, START_WORDS, Column, Figure, RunKind, cost_figure
+from llmops_kernel.kinds.kind import (
+    START_PHASES,
+    START_WORDS,
+    Column,
+    Figure,
+    RunKind,
+    cost_figure,
+    energy_figures,
+)
 from llmops_kernel.metrics.scores import better_of
 from llmops_kernel.store.journal.score_view import ScoreView
 from llmops_kernel.store.journal.summary import Unit
@@ -30,7 +38,7 @@ def describe(record: RunRecord) -> str:
 
 def more_figures(view: ScoreView) -> tuple[Figure, ...]:
     """Return the cost of the run, and a figure for each metric of the whole table."""
-    return (cost_figure(view), *(_metric(name) for name in view.metrics))
+    return (cost_figure(view), *energy_figures(view), *(_metric(name) for name in view.metrics))
 
 
 @functools.cache
@@ -63,6 +71,8 @@ def _column(name: str, label: str, unit: Unit) -> Column:
 SCORE = RunKind(
     name="score",
     title="Score run",
+    instead_of_profile="it makes no optimizer steps: Ray's Dashboard has stacks and flame graphs of"
+    " its replicas (py-spy), and `llmops bench` measures the engine",
     entrypoint="exec python -m llmops_kernel.score.driver",
     config_file="llmops_kernel.kinds.score_config:SCORE_FILE",
     complete="llmops_kernel.services.scoring.model:with_model",

@@ -24,6 +24,7 @@ PYTHON = Program(config="llmops_kernel.kinds.script_config:values_of", arguments
 SCRIPT = RunKind(
     name="script",
     title="Script run",
+    is_profiled=True,
     entrypoint="exec python -m llmops_kernel.train.script.entrypoint",
     config_file="llmops_kernel.kinds.script_config:SCRIPT_FILE",
     programs={".py": PYTHON},

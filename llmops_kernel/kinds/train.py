@@ -7,7 +7,15 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
-from llmops_kernel.kinds.kind import ALL_ACTIONS, START_WORDS, Column, Figure, RunKind, cost_figure
+from llmops_kernel.kinds.kind import (
+    ALL_ACTIONS,
+    START_WORDS,
+    Column,
+    Figure,
+    RunKind,
+    cost_figure,
+    energy_figures,
+)
 from llmops_kernel.metrics.events import PHASES
 from llmops_kernel.metrics.expert_load import IDLE, LOAD, WORST
 from llmops_kernel.metrics.scores import lower_is_better
@@ -159,7 +167,12 @@ def more_figures(view: TrainingView) -> tuple[Figure, ...]:
         name for name in view.best_metrics if not name.removeprefix("eval_").startswith(_NO_BETTER)
     )
     skipped = (_SKIPPED,) if view.skipped_rows else ()
-    return (cost_figure(view), *(_metric_figure(name) for name in names), *skipped)
+    return (
+        cost_figure(view),
+        *energy_figures(view),
+        *(_metric_figure(name) for name in names),
+        *skipped,
+    )
 
 
 _NO_BETTER = (
@@ -312,6 +325,7 @@ TRAIN = RunKind(
     name="train",
     title="Training run",
     entrypoint="exec python -m llmops_kernel.train.ray.entrypoint",
+    is_profiled=True,
     config_file="llmops_kernel.config.assist.file_kinds:TRAIN",
     complete="llmops_kernel.services.scoring.model:with_start",
     view=TrainingView,

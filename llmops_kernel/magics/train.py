@@ -16,6 +16,7 @@ from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import LLMOpsError
 from llmops_kernel.kinds.reading import changes_in, combined
 from llmops_kernel.services.submission import from_config, from_text
+from llmops_kernel.store.record import PRIORITIES
 
 if TYPE_CHECKING:
     from llmops_kernel.api import Run
@@ -36,7 +37,8 @@ def train(shell: Any, line: str, body: str) -> None:
         if options.dry_run:
             print(_checked(submission))
             return
-        run = _submitted(replace(submission, strict=options.strict), options.cluster)
+        request = replace(submission, strict=options.strict, priority=options.priority)
+        run = _submitted(request, options.cluster)
         shell.user_ns[options.variable] = run
         _watch(run, options)
     except LLMOpsError as error:
@@ -195,6 +197,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--strict", action="store_true",
         help="refuse a training whose plan does not fit in memory",
+    )  # fmt: skip
+    options.add_argument(
+        "--priority", choices=PRIORITIES, default="normal",
+        help="where it has to wait: high goes first, low gives way at its checkpoint",
     )  # fmt: skip
     return options
 

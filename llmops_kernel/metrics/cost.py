@@ -1,4 +1,4 @@
-"""The cost of a run so far: the price of the nodes it used, times the hours it held them."""
+"""The cost of a run so far: the nodes it used, times their hours; and the energy of its GPUs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llmops_kernel.metrics.events import HoldEvent
 
 _HOUR_S = 3600.0
+JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,20 @@ def cost_so_far(holds: Iterable[HoldEvent], *, until_s: Mapping[int, float]) -> 
         currency=currencies.pop(),
         node_hours=sum(hours for _, hours in hold_hours),
     )
+
+
+def energy_cost(holds: Iterable[HoldEvent], energy_j: float | None) -> Cost:
+    """Return what that energy costs; `node_hours` is not part of it.
+
+    Never added to `cost_so_far`: only who sets the prices knows whether a node's price contains
+    the electricity. Money is None where the energy is, or where the nodes that the run has held do
+    not all have the same price of a kWh: the energy is the sum of all nodes.
+    """
+    prices = {(event.kwh, event.currency) for event in holds if event.state == "begin"}
+    price, currency = prices.pop() if len(prices) == 1 else (None, "")
+    if energy_j is None or price is None:
+        return UNKNOWN
+    return Cost(money=price * energy_j / JOULES_PER_KWH, currency=currency)
 
 
 def _held(events: Sequence[HoldEvent], until_s: float | None) -> list[tuple[HoldEvent, float]]:

@@ -12,6 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from llmops_kernel.metrics.flops import possible
+from llmops_kernel.metrics.inputs import RunInputs
+from llmops_kernel.metrics.planned import PlannedRun
+from llmops_kernel.metrics.profile import CallTime, OperatorTime
+from llmops_kernel.metrics.step_sums import StepSums
+from llmops_kernel.metrics.system import HostSample, StackGroup, WorkerSample
 
 PHASES = (
     "snapshot",
@@ -82,49 +87,6 @@ class ProcessEvent(Event):
     """Unique set size after the first step: what this process shares with no other."""
 
 
-class MeasuredRun(BaseModel):
-    """What a run has reached, beside what was planned for it."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    steps: int
-    """Undisturbed ones, that the medians are of: not the first of a worker group."""
-    step_time_s: float
-    """Median, waiting for rows included."""
-    tokens_per_second: float
-    """Median of all workers together, by the time of a step without waiting for rows."""
-    peak_memory_bytes: int | None = None
-    """Of one device, as the allocator reports; None on CPUs, where a process shares its memory with
-    what it was forked from."""
-
-
-class PlannedRun(BaseModel):
-    """What the planner expects of a run without having learned from others, and what it reached."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    family: str
-    """`model_type` of the model's config."""
-    attention: str
-    device: str
-    """Accelerator, or processor and the threads of a worker; with the format of its products."""
-    strategy: str
-    method: str
-    tokens: float
-    """Of one step of all workers, padding not counted."""
-    work: dict[str, float]
-    """What one worker does in one step: fields of `planner.speed.Work`."""
-    memory: dict[str, float]
-    """Bytes on one device by what they are for: fields of `planner.memory.Memory`."""
-    host_bytes: float = 0.0
-    step_time_s: float | None = None
-    """None where the peak of the device is not known."""
-    communication_s: float | None = None
-    """Of these, that do not fit behind the computation."""
-    measured: MeasuredRun | None = None
-    """None until the training has ended, and where no step was undisturbed."""
-
-
 class StartEvent(Event):
     """Rank 0 knows all there is to know before the first step."""
 
@@ -179,33 +141,6 @@ class StartEvent(Event):
     """None of a script, and of a model or setting that the planner does not know."""
 
 
-class StepSums(BaseModel):
-    """Sums over some steps, from which the figures of a whole run are made.
-
-    Each number is added up beside the seconds of those steps that have it (`_s`): a step may lack
-    any. Utilizations are multiplied by their step's seconds.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    steps: int = 0
-    time_s: float = 0.0
-    tokens: float = 0.0
-    tokens_s: float = 0.0
-    mfu: float = 0.0
-    mfu_s: float = 0.0
-    mfu_palm: float = 0.0
-    mfu_palm_s: float = 0.0
-    hfu: float = 0.0
-    hfu_s: float = 0.0
-    recomputed: float = 0.0
-    recomputed_s: float = 0.0
-    parts: dict[str, float] = {}
-    """Seconds by name of the step's field, as `optimizer_s`."""
-    parts_of: dict[str, float] = {}
-    """Seconds of the steps that have it, by the same name."""
-
-
 class StepEvent(Event):
     kind: Literal["step"] = "step"
     step: int
@@ -246,6 +181,8 @@ class StepEvent(Event):
     """Device memory as the allocator reports; None on CPU."""
     host_memory_bytes: int | None = None
     """Resident set of rank 0's process."""
+    profiled: bool | None = None
+    """True: it was profiled, and slower for it. It counts in no figure of the run's speed."""
     values: dict[str, float] | None = None
     """Further numbers: what a script has reported with `track.log`, and of a mixture of experts how
     its tokens are spread (`metrics.expert_load`)."""
@@ -394,6 +331,28 @@ class OutputEvent(Event):
     """Path at which the run wrote it, if a client has copied it from there to `path`."""
 
 
+class ProfileEvent(Event):
+    """Some steps were profiled: their operators, and where the timeline is."""
+
+    kind: Literal["profile"] = "profile"
+    first_step: int
+    last_step: int
+    path: str
+    """Folder with `rank-<n>.json.gz`, for Perfetto, and on GPUs a snapshot of the memory."""
+    operators: tuple[OperatorTime, ...] = ()
+    calls: tuple[CallTime, ...] = ()
+    """The tree of calls, for a flame graph: each caller is before what it calls."""
+    groups: tuple[StackGroup, ...] = ()
+    """Where all ranks stood at one moment of these steps."""
+    time_in_steps_s: float | None = None
+    """What the steps took while they were profiled."""
+    writing_s: float | None = None
+    """What the run has waited for the files."""
+    place: Literal["", "node"] = ""
+    files: tuple[OutputFile, ...] = ()
+    """Both as those of an output."""
+
+
 class HoldEvent(Event):
     """The run uses a node from now on, or no longer; the end of its attempt ends all holds.
 
@@ -406,7 +365,37 @@ class HoldEvent(Event):
     state: Literal["begin", "end"]
     node_hour: float | None = None
     """Price of the node for an hour; None: not known."""
+    kwh: float | None = None
+    """Price of a kWh there; None: not known."""
     currency: str = ""
+
+
+class SystemEvent(Event):
+    """The GPUs, hosts and worker processes of the run, as its driver measured them just now."""
+
+    kind: Literal["system"] = "system"
+    workers: tuple[WorkerSample, ...] = ()
+    hosts: tuple[HostSample, ...] = ()
+    energy_j: float | None = None
+    """Of the workers' GPUs since the first sample of the attempt; None where no GPU has said."""
+
+
+class StallEvent(Event):
+    """No step has ended for a long time, with where each worker stands; `end`: one has again."""
+
+    kind: Literal["stall"] = "stall"
+    state: Literal["begin", "end"]
+    step: int
+    """The last one that has ended."""
+    waited_s: float = 0.0
+    """Seconds since then, or since a known phase after it."""
+    usual_s: float | None = None
+    """Median time of a step."""
+    message: str = ""
+    """Who waits for whom."""
+    groups: tuple[StackGroup, ...] = ()
+    file: str = ""
+    """Text file with all stacks, on the driver's node or a shared disk."""
 
 
 class AnswerEvent(Event):
@@ -431,6 +420,22 @@ class AnswerEvent(Event):
     """From the first token to the last; None for fewer than two."""
 
 
+class TrackerEvent(Event):
+    """The run has a run in a tracker of `report_to`."""
+
+    kind: Literal["tracker"] = "tracker"
+    name: str
+    url: str = ""
+    """Its page, of http or https; empty where the tracker has no pages."""
+    path: str = ""
+    """Folder, database or server that has it, where there is no page."""
+
+
+class InputsEvent(Event):
+    kind: Literal["inputs"] = "inputs"
+    inputs: RunInputs
+
+
 RunState = Literal[
     "PENDING", "QUEUED", "RUNNING", "RESTARTING", "STOPPING", "SUCCEEDED", "FAILED", "STOPPED"
 ]
@@ -445,6 +450,8 @@ class EndEvent(Event):
     message: str = ""
     remedy: str = ""
     last_step: int | None = None
+    is_lost: bool = False
+    """The cluster ended, and the run with it."""
 
 
 AnyEvent = Annotated[
@@ -461,8 +468,13 @@ AnyEvent = Annotated[
     | RestartEvent
     | QueueEvent
     | OutputEvent
+    | ProfileEvent
     | HoldEvent
+    | SystemEvent
+    | StallEvent
     | AnswerEvent
+    | TrackerEvent
+    | InputsEvent
     | EndEvent,
     Field(discriminator="kind"),
 ]

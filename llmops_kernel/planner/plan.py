@@ -29,6 +29,8 @@ class Hardware:
     watts: float | None = None
     """Of one device under load."""
     node_hour: float | None = None
+    kwh: float | None = None
+    """Price of a kWh."""
     currency: str = ""
     devices_per_node: int = 1
 
@@ -42,6 +44,8 @@ class Cost:
     device_hours: float
     node_hours: float
     kilowatt_hours: float | None = None
+    energy_money: float | None = None
+    """Of these kWh, in `currency`; not part of `money`."""
     money: float | None = None
     currency: str = ""
 
@@ -163,12 +167,15 @@ def _cost(setup: Setup, hardware: Hardware, moving: Speed, steps: int) -> Cost:
     nodes = -(-setup.num_workers // max(1, hardware.devices_per_node))
     node_hours = hours * nodes
     watts, price = hardware.watts, hardware.node_hour
+    energy = None if watts is None else device_hours * watts / 1000
+    energy_money = None if energy is None or hardware.kwh is None else energy * hardware.kwh
     return Cost(
         steps=steps,
         time_s=time_s,
         device_hours=device_hours,
         node_hours=node_hours,
-        kilowatt_hours=None if watts is None else device_hours * watts / 1000,
+        kilowatt_hours=energy,
+        energy_money=energy_money,
         money=None if price is None else node_hours * price,
-        currency=hardware.currency if price is not None else "",
+        currency=hardware.currency if (price, energy_money) != (None, None) else "",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -131,6 +131,94 @@ class SupportsEdit(Protocol):
 
         `force` takes over fields that others own. Raises ClusterNotFoundError,
         ClusterStateError, ConfigError.
+        """
+
+
+# Schedules: what runs without this machine
+
+
+class TimedJob(BaseModel):
+    """A command that a cluster's platform runs on a timetable, in a checked out repository."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    WORK: ClassVar[str] = "/llmops"
+    CODE: ClassVar[str] = "/llmops/code"
+    """Where the repository is, for arguments of `command`."""
+    HOME: ClassVar[str] = "/llmops/home"
+    """Home folder of llmops, where the run records are."""
+
+    name: str
+    cron: str
+    timezone: str
+    suspended: bool = False
+    repository: str
+    """URL that pods can reach."""
+    branch: str | None = None
+    revision: str | None = None
+    """The commit, where there is no branch."""
+    command: tuple[str, ...]
+    """A program and its arguments; no shell reads them."""
+    image: str | None = None
+    """None: the template's."""
+    git_secret: str | None = None
+    """Secret whose key `credentials` is a file of git's credential store."""
+    claim: str | None = None
+    """PersistentVolumeClaim that keeps `HOME`; None: it goes with each pod."""
+
+
+@runtime_checkable
+class SupportsTimedJobs(Protocol):
+    """A provider whose platform can run a command on a timetable."""
+
+    def timed_job(
+        self, template: AnyTemplate, job: TimedJob, *, namespace: str | None = None
+    ) -> str:
+        """Return its manifest, without asking a server. Raises ConfigError."""
+
+
+# Metrics: what Prometheus scrapes
+
+
+@runtime_checkable
+class SupportsMetrics(Protocol):
+    """A provider whose clusters Prometheus can scrape."""
+
+    def scrape_config(self) -> dict[str, Any]:
+        """Return an entry of Prometheus' `scrape_configs`.
+
+        It finds the nodes of all clusters, also of those that are started later.
+        """
+
+
+# The newest run, shown on the cluster itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """What a cluster's own resource shows of its newest run; what is not known is empty."""
+
+    run: str
+    submitted_s: float
+    """Unix time of the newest attempt's submission: the newest run is shown."""
+    state: str
+    has_ended: bool
+    step: str = ""
+    """Steps done and to do, such as `120/1000`."""
+    loss: str = ""
+    time_left: str = ""
+    was_over: bool = False
+    """It had ended when it was first read: only what the cluster shows of this run is changed."""
+
+
+@runtime_checkable
+class SupportsRunStatus(Protocol):
+    """A provider whose clusters can show the state of their newest run to all who list them."""
+
+    def show_run(self, name: str, shown: RunStatus) -> bool:
+        """Show it, unless a newer run is shown, or another client has just shown this one.
+
+        Returns False where this user may not. Raises ClusterNotFoundError, ClusterError.
         """
 
 

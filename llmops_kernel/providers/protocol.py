@@ -173,6 +173,8 @@ class ClusterInfo(BaseModel):
     head_runs: bool = False
     """True for a stopped cluster of which only the workers are gone: jobs and journals live on."""
     dashboard_url: str | None = None
+    runs_url: str | None = None
+    """The dashboard of its runs in the team's Grafana, if the template names that."""
     ray_address: str | None = None
     """`host:port` of the GCS, as `RAY_ADDRESS` wants it."""
     created_s: float | None = None

@@ -20,6 +20,7 @@ from llmops_kernel.driver.hooks import load_functions
 from llmops_kernel.driver.nodes import NodeHolds, this_node
 from llmops_kernel.driver.report import DriverReport, failure_of
 from llmops_kernel.driver.storage import open_bucket, ray_logs, run_folder
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.errors import HookError
 from llmops_kernel.metrics.events import EndEvent, OutputEvent
 from llmops_kernel.metrics.predictions import (
@@ -54,7 +55,10 @@ class ScoreDriver:
         self._config = ScoreConfig.model_validate(spec.config)
         self._stop = threading.Event()
         self._report = DriverReport(spec, logs=ray_logs(Path.cwd()))
-        self._holds = NodeHolds(self._report.emit)
+        self._watch = RunWatch(
+            self._report.emit, spec, self._config.monitor, folder=run_folder(spec).root
+        )
+        self._holds = NodeHolds(self._report.emit, on_use=self._watch.use)
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -66,10 +70,12 @@ class ScoreDriver:
         # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         self._holds.begin(this_node())
+        self._watch.begin(node=this_node()[0])
         try:
             end = self._attempt()
         except Exception as error:
             end = self._report.failed([failure_of(error, remedy=_RETRY)])
+        self._watch.end()
         status = self._report.end(end)
         ray.shutdown()
         return status
@@ -96,6 +102,7 @@ class ScoreDriver:
             *(self._spec, config, sink),
             report=self._report,
             holds=self._holds,
+            watch=self._watch,
             stop=self._stop,
             unit=unit,
         ).run()

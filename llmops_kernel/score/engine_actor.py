@@ -110,6 +110,7 @@ class EngineActor:
             "model": self._spec.model,
             "type": self._spec.type,
             "pid": os.getpid(),
+            "gpus": self._gpu_ids,
             "is_loaded": loop is not None,
             "load_s": self._load_s,
             **_precision(loop),

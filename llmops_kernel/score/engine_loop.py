@@ -214,9 +214,10 @@ class EngineLoop:
     def _add(self, batch: _Batch) -> None:
         targets = batch.targets
         for n, prompt in enumerate(batch.prompts):
-            self._batches[batch.first_id + n] = batch
+            number = batch.first_id + n
+            self._batches[number] = batch
             target = targets[n] if targets else ""
-            request = Request(batch.first_id + n, prompt, target, batch.rows[n])
+            request = Request(number, prompt, target, batch.rows[n], call=batch.first_id)
             self.engine.add(request, batch.job)
         self.used_s = time.monotonic()
 

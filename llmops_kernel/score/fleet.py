@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmops_kernel.driver.beats import Member
 from llmops_kernel.driver.nodes import Node, NodeHolds
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.score.engine_replicas import (
     forget,
     free_gpus,
@@ -247,8 +249,9 @@ class Scaling:
 class LiveNodes:
     """Keeps the nodes of the engines and scorers, which Ray may start again on another node."""
 
-    def __init__(self, holds: NodeHolds) -> None:
-        self._holds = holds
+    def __init__(self, holds: NodeHolds, watch: RunWatch) -> None:
+        self._holds, self._watch = holds, watch
+        self._engines: dict[int, Mapping[str, Any]] = {}
         self._begun_s = time.time()
         self._nodes: dict[tuple[str, int], Node] = {}
 
@@ -258,6 +261,7 @@ class LiveNodes:
         load_s = facts.get("load_s") or 0.0
         since_s = max(self._begun_s, time.time() - load_s)
         self._holds.use(self._nodes.values(), since_s=since_s)
+        self._measure({index: facts})
 
     def seen(
         self, facts: Mapping[int, Mapping[str, Any]], progress: Mapping[int, Mapping[str, Any]]
@@ -266,3 +270,13 @@ class LiveNodes:
         self._nodes |= {("engine", index): report["node"] for index, report in facts.items()}
         self._nodes |= {("scorer", index): report["node"] for index, report in progress.items()}
         self._holds.use(self._nodes.values())
+        self._measure(facts)
+
+    def _measure(self, facts: Mapping[int, Mapping[str, Any]]) -> None:
+        """Let the engines' processes be measured."""
+        self._engines |= facts
+        members: dict[str, list[Member]] = {}
+        for index, known in sorted(self._engines.items()):
+            member = Member(index, known["pid"], tuple(known.get("gpus", ())))
+            members.setdefault(known["node"][0], []).append(member)
+        self._watch.take(members)

@@ -18,6 +18,7 @@ from llmops_kernel.driver.nodes import this_node
 from llmops_kernel.errors import LLMOpsError, RunError
 from llmops_kernel.hardware.load import patience_s
 from llmops_kernel.score.engine_replicas import Deployment, get_replica
+from llmops_kernel.score.engines.prompts import WINDOW
 from llmops_kernel.score.engines.protocol import Answer, Job, Prompt
 from llmops_kernel.score.evaluate.row_scorer import RowScorer, Totals
 from llmops_kernel.score.failures import counted, refusal
@@ -176,9 +177,12 @@ class Scorer:
         """Return the replica's answers; `on_answers` is told of them. Raises CancelledError."""
         if self._cancelled.is_set():  # An engine that left would be started again.
             raise CancelledError
+        rows = self._config.engine.batch_size
+        if self._setup.deployment.spec.type == "transformers":
+            rows *= WINDOW  # It groups prompts by length, inside a call only.
         return AnswerSource(
             lambda: get_replica(self._setup.deployment, self._index),
-            chunk_rows=min(_MAX_CHUNK, max(_MIN_CHUNK, self._config.engine.batch_size)),
+            chunk_rows=min(_MAX_CHUNK, max(_MIN_CHUNK, rows)),
             alone=self._alone,
             on_answers=on_answers,
             is_cancelled=self._cancelled.is_set,

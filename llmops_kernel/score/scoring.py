@@ -6,17 +6,22 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.score import ScoreConfig
+from llmops_kernel.driver.inputs import InputsLater, installed_versions, machine
 from llmops_kernel.driver.nodes import NodeHolds
 from llmops_kernel.driver.queue_place import capacity_of
 from llmops_kernel.driver.queue_watch import QueueWatch
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.driver.storage import run_storage
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.errors import RunError, StoreError
+from llmops_kernel.metrics.inputs import RunInputs
 from llmops_kernel.score.engine_replicas import standing_replica
+from llmops_kernel.score.engines.protocol import EngineSpec
 from llmops_kernel.score.failures import Refusals, check_some_scored
 from llmops_kernel.score.fleet import PARTS_AT_ONCE, Fleet, LiveNodes, Slot
 from llmops_kernel.score.ledger import Ledger
@@ -34,8 +39,10 @@ from llmops_kernel.score.setup import (
     model_returns,
     open_table,
     python_of,
+    roots,
 )
 from llmops_kernel.score.sink import Sink, part_name
+from llmops_kernel.store.package.content import data_content, model_content
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.tables.parts import Part
 
@@ -68,14 +75,16 @@ class Scoring:
         *,
         report: DriverReport,
         holds: NodeHolds,
+        watch: RunWatch,
         stop: threading.Event,
         unit: str = "rows",
     ) -> None:
         self._spec, self._config, self._sink = spec, config, sink
         self._report, self._stop, self._unit = report, stop, unit
-        self._engine_label, self._holds = "", holds
+        self._engine_label, self._holds, self._watch = "", holds, watch
         self._fleet: Fleet | None = None
-        self._queue = QueueWatch(report.emit, run=spec.run_id, most=spec.most_resources)
+        self._inputs: InputsLater | None = None
+        self._queue = QueueWatch(report.emit, spec=spec)
         self._refusals = Refusals(output=sink.url)
 
     def run(self) -> Scored:
@@ -109,7 +118,7 @@ class Scoring:
             ledger,
             total=rows,
             unit=self._unit,
-            nodes=LiveNodes(self._holds),
+            nodes=LiveNodes(self._holds, self._watch),
             caller=setup.caller,
         )
         self._fleet = self._start(setup)
@@ -121,6 +130,8 @@ class Scoring:
             # Whatever happens: what is finished is not done again.
             with suppress(StoreError):
                 ledger.flush()
+            if self._inputs is not None:
+                self._inputs.wait()
             self._queue.end()
             self._fleet.end()
             self._holds.use(())
@@ -146,6 +157,11 @@ class Scoring:
         check_adapter_base(choice.deployment.spec, adapter)
         self._report.phase("model", "end", detail=Path(choice.deployment.spec.model).name)
         self._engine_label = choice.label
+        if self._unit == "rows":  # The judge's own rows and model are not those of the run.
+            engine = choice.deployment.spec
+            self._inputs = InputsLater(
+                self._report.emit, partial(self._gather, engine, adapter, is_one_node=is_one)
+            )
         job, task = job_of(self._config, adapter=adapter, returned=returned), self._config.task
         has_reference = task.type == "embed" and self._config.prompt.reference
         side = "none" if task.side == "none" else "document"
@@ -158,6 +174,19 @@ class Scoring:
             deployment=choice.deployment,
             columns=columns,
             output=self._sink.url if _is_shared(self._config, is_one_node=is_one) else "",
+        )
+
+    def _gather(self, engine: EngineSpec, adapter: str, *, is_one_node: bool) -> RunInputs:
+        """Return what the answers depend on. vLLM has an environment and versions of its own."""
+        model = model_content(engine.model, self._config.model.revision)
+        if adapter:
+            inside = model_content(adapter)
+            model |= {f"adapter/{name}": value for name, value in inside.items()}
+        return RunInputs(
+            versions=installed_versions() if engine.type == "transformers" else {},
+            machine=machine(computes=False) if is_one_node else {},
+            data=data_content([self._config.input.path], roots(self._spec)),
+            model=model,
         )
 
     def _has_turn(self, setup: ScorerSetup) -> bool:
@@ -185,7 +214,7 @@ class Scoring:
         under_way = 0
         while remaining or under_way:
             for replica in fleet.poll():
-                self._queue.end()
+                self._queue.granted()
                 live.loaded(replica)
                 for number in range(PARTS_AT_ONCE):
                     pool.push(Slot(replica.scorer, number))

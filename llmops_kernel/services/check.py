@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from llmops_kernel.store import paths
 from llmops_kernel.store.files import find, least_used, private_folder
 from llmops_kernel.store.paths import home
 from llmops_kernel.store.preview_job import DataCheck, Finding, PreviewJob, PreviewLine
+from llmops_kernel.trackers.tracker import BACKENDS, is_installed
 from llmops_kernel.version import VERSION
 from llmops_kernel.views.format import byte_size
 from llmops_kernel.views.preview_facts import all_findings
@@ -68,18 +68,15 @@ def check_closely(
     stop: Stop | None = None,
     run: Run = run_job,
 ) -> CloseCheck:
-    """Return what is wrong with what a training config names; nothing for other configs.
+    """Return what is wrong with what a training config names; of other configs, with trackers.
 
     `problems` are its problems that were found already: what they are about is not used. Raises
     StoppedError.
     """
-    if not isinstance(config, TrainingConfig):
-        return CloseCheck()
-    findings = [
-        *_of_rows(config, workspace, problems, progress, timeout_s, stop, run),
-        *tracker_findings(config.report_to),
-        *output_findings(config, workspace),
-    ]
+    findings = list(tracker_findings(getattr(config, "report_to", ())))
+    if isinstance(config, TrainingConfig):
+        rows = _of_rows(config, workspace, problems, progress, timeout_s, stop, run)
+        findings = [*rows, *findings, *output_findings(config, workspace)]
     return CloseCheck(
         [_problem(finding) for finding in findings if finding.level == "problem"],
         [_problem(finding) for finding in findings if finding.level == "warning"],
@@ -244,31 +241,10 @@ def _needed_bytes(config: TrainingConfig, workspace: Path) -> int | None:
 # --- Packages of trackers on this machine ---
 
 
-_PACKAGES = {
-    "azure_ml": (("azureml.core",), "azureml-core"),
-    "clearml": (("clearml",), "clearml"),
-    "codecarbon": (("codecarbon",), "codecarbon"),
-    "comet_ml": (("comet_ml",), "comet_ml"),
-    "dagshub": (("dagshub",), "dagshub mlflow"),
-    "dvclive": (("dvclive",), "dvclive"),
-    "flyte": (("flytekit",), "flytekit"),
-    "mlflow": (("mlflow",), "mlflow"),
-    "neptune": (("neptune",), "neptune"),
-    "swanlab": (("swanlab",), "swanlab"),
-    "tensorboard": (("tensorboard", "tensorboardX"), "tensorboard"),
-    "trackio": (("trackio",), "trackio"),
-    "wandb": (("wandb",), "wandb"),
-}
-"""Modules of which Transformers needs one, and what to install."""
-
-
 def tracker_findings(names: Sequence[str]) -> Iterator[Finding]:
     """Yield a sentence for each tracker of `report_to`."""
-    for name in names:
-        modules, install = _PACKAGES.get(name, ((), ""))
-        if not modules:
-            continue
-        if any(_is_importable(module) for module in modules):
+    for name in (name for name in names if name in BACKENDS):
+        if is_installed(name):
             yield Finding(
                 path="report_to",
                 level="note",
@@ -279,17 +255,11 @@ def tracker_findings(names: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             path="report_to",
             level="warning",
-            message=f"the package of {name} is not installed on this machine, and a run fails on"
-            " nodes without it",
-            remedy=f"pip install {install}; not needed if it is in the cluster's image",
+            message=f"the package of {name} is not installed on this machine, and a run on nodes"
+            " without it sends it nothing",
+            remedy=f"`packages: [{BACKENDS[name].package}]` installs it for the run; not needed if"
+            " it is in the cluster's image",
         )
-
-
-def _is_importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 # --- The check of a run that is going to wait ---

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmops_kernel.config.models.cluster import AnyTemplate
+from llmops_kernel.config.reading.document import dump
 from llmops_kernel.config.reading.templates import find_template, load_cluster_template
 from llmops_kernel.errors import (
     ClusterDeadError,
     ClusterStateError,
     ClusterUnreachableError,
+    ConfigError,
     LLMOpsError,
 )
 from llmops_kernel.jobs.client import JobsClient
 from llmops_kernel.jobs.history import Way, archive_before, only_copies, stop_after_archiving
+from llmops_kernel.jobs.lost_runs import resubmit_waiting
 from llmops_kernel.kinds.registry import view_of
 from llmops_kernel.metrics.events import TERMINAL
+from llmops_kernel.metrics.run_gauges import dashboard_manifest, dashboard_text
+from llmops_kernel.providers.capabilities import SupportsMetrics
 from llmops_kernel.providers.dashboard import with_run_states
 from llmops_kernel.providers.protocol import (
     ActionPreview,
@@ -134,9 +140,29 @@ def up(
     progress: Progress | None = None,
     backend: Backend | None = None,
 ) -> ClusterInfo:
-    """Attach to the template's cluster, or start it. `path` is the template's file."""
-    provider = (backend or current()).provider_for(template)
-    return provider.up(template, template_path=path, progress=progress, wait=wait)
+    """Attach to the template's cluster, or start it. `path` is the template's file.
+
+    Runs that waited when an earlier head of a local cluster was lost are submitted again.
+    """
+    backend = backend or current()
+    provider = backend.provider_for(template)
+    began_s = time.time()
+    info = provider.up(template, template_path=path, progress=progress, wait=wait)
+    if provider.shares_disk and info.is_ready and (info.created_s or 0.0) >= began_s:
+        resubmit(Cluster(info.name, provider=provider, backend=backend), progress=progress)
+    return info
+
+
+def resubmit(cluster: Cluster, *, progress: Progress | None = None) -> list[str]:
+    """Submit the runs again that waited when the cluster's head was lost; return their ids."""
+    with cluster.client() as client:
+        return resubmit_waiting(
+            cluster.backend.store,
+            cluster.ready_info(),
+            provider=cluster.provider,
+            client=client,
+            progress=progress,
+        )
 
 
 def find(name: str, *, backend: Backend | None = None) -> Cluster:
@@ -226,3 +252,30 @@ def guard_once(name: str, *, force: bool = False, backend: Backend | None = None
     backend = backend or current()
     provider = backend.provider_for(name)
     return guard.guard_once(provider, name, store=backend.store, force=force)
+
+
+# --- Files for Prometheus and Grafana ---
+
+
+def scrape_configs(provider: str | None = None, *, backend: Backend | None = None) -> str:
+    """Return Prometheus' `scrape_configs` as YAML: a config file, or one of `scrape_config_files`.
+
+    `provider`: `local` or `kuberay`; default: all that can have clusters here. Raises ConfigError
+    for another one.
+    """
+    backend = backend or current()
+    providers = [each for each in backend.providers() if isinstance(each, SupportsMetrics)]
+    chosen = [each for each in providers if provider in (None, each.name)]
+    if not chosen:
+        known = ", ".join(each.name for each in providers)
+        raise ConfigError(
+            f"No provider {provider!r} with metrics here", remedy=f"choose one of: {known}"
+        )
+    return dump({"scrape_configs": [each.scrape_config() for each in chosen]})
+
+
+def grafana_dashboard(*, config_map: str = "", namespace: str = "") -> str:
+    """Return the dashboard's JSON; with `config_map` a manifest of that name which carries it."""
+    if not config_map:
+        return dashboard_text()
+    return dump(dashboard_manifest(config_map, labels={}, namespace=namespace))

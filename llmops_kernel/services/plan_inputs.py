@@ -27,7 +27,7 @@ from llmops_kernel.hardware.accelerators import (
 )
 from llmops_kernel.hardware.precision import AUTO, DeviceFacts, choose_dtype, cpu_name
 from llmops_kernel.hardware.priority import cores_each
-from llmops_kernel.metrics.events import PlannedRun
+from llmops_kernel.metrics.planned import PlannedRun
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.learning import Learned, PastRun, device_key, learn
 from llmops_kernel.planner.memory import Memory
@@ -69,6 +69,7 @@ class Machine:
     """Name of the processor, as runs on it report it; empty: not known."""
     host: HostType | None = None
     node_hour: float | None = None
+    kwh: float | None = None
     currency: str = ""
     nodes: int = 1
 
@@ -106,7 +107,8 @@ def machine_of(
         )
     if machine.devices and machine.accelerator is None:
         assumptions.append(
-            "the GPU's name is not in the template: memory and peak unknown (give --device)"
+            "the GPU's name is not in the template: memory and peak unknown"
+            " (`llmops plan --device NAME`)"
         )
     return machine
 
@@ -122,6 +124,7 @@ def _local(template: ClusterTemplate) -> Machine:
         host_bytes=float(psutil.virtual_memory().total),
         processor=cpu_name(),
         node_hour=price.node_hour,
+        kwh=price.kwh,
         currency=price.currency,
     )
 
@@ -150,6 +153,7 @@ def _of_groups(template: AnyTemplate) -> Machine:
         host_bytes=float(num_bytes(group.pod_memory)),
         host=host,
         node_hour=group.price.node_hour,
+        kwh=group.price.kwh,
         currency=group.price.currency,
         nodes=max(1, group.replicas * group.num_hosts),
     )
@@ -180,6 +184,7 @@ def hardware_of(
         rates=_rates(machine, setup, network, tf32=tf32),
         watts=None if accelerator is None else accelerator.watts,
         node_hour=machine.node_hour,
+        kwh=machine.kwh,
         currency=machine.currency,
         devices_per_node=max(1, machine.devices),
     )
@@ -312,7 +317,7 @@ def speed_assumptions(
 ) -> Iterator[str]:
     """Yield what the time of a plan takes for granted."""
     if rates is not None and not has_network and setup.num_workers > setup.workers_per_node:
-        yield f"a node sends {_NETWORK / 1e9:g} GB/s to others (give --network)"
+        yield f"a node sends {_NETWORK / 1e9:g} GB/s to others (`llmops plan --network`)"
     if learned is not None:
         yield "reading of rows takes no time"
     elif rates is not None and rates.peak_flops is not None:
@@ -359,9 +364,12 @@ def _assumed(
     """Yield what a plan of this config takes for granted."""
     data, training = config.data, config.training
     if by_label(config) and guess.label_share is None:
-        yield "every token has a label (give --label-share)"
+        yield "every token has a label (`llmops plan --label-share`)"
     if guess.mean_length is None:
-        yield f"every sequence has data.max_length = {data.max_length} tokens (give --mean-length)"
+        yield (
+            f"every sequence has data.max_length = {data.max_length} tokens"
+            " (`llmops plan --mean-length`)"
+        )
     if training.freeze or training.train_only:
         yield "training.freeze and train_only are not considered: all is trained"
     if on_gpu and attention_of(config, architecture) == "eager":

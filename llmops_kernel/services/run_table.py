@@ -21,7 +21,7 @@ from llmops_kernel.metrics.events import TERMINAL
 from llmops_kernel.store.index import IndexRow
 from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.run_notes import RunNotes, read_notes
+from llmops_kernel.store.run_notes import NO_NOTES, RunNotes, read_notes
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.run_query.differences import Naming
 from llmops_kernel.views.run_query.query import Query, Selection, select
@@ -41,7 +41,6 @@ checked by later looks."""
 FEW = 20
 """So many new runs are read one by one; more come from the index at once."""
 NO_NEWS: Mapping[str, RunSummary] = {}
-NO_NOTES = RunNotes()
 _FOLLOWED = "followed"
 """In place of a fingerprint: the row is as its follower last said."""
 

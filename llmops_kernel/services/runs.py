@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
-from typing import Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Self
 
 from llmops_kernel.config.counted import counted
+from llmops_kernel.config.models.sections import MOST_PROFILED
 from llmops_kernel.errors import (
     ClusterError,
     ClusterNotFoundError,
+    ConfigError,
     LLMOpsError,
     RunNotFoundError,
     RunStateError,
     StoreError,
+    TrackerError,
 )
-from llmops_kernel.jobs.control import retry_run, stop_run
+from llmops_kernel.jobs.announce import Announcer
+from llmops_kernel.jobs.control import retry_run, stop_run, tell_run
 from llmops_kernel.jobs.follow import Follower, log_on_disk, log_over_http
 from llmops_kernel.jobs.observe import Observer
+from llmops_kernel.jobs.observer import append_as_observer
 from llmops_kernel.kinds.registry import kind_named
-from llmops_kernel.metrics.events import TERMINAL, RunState
-from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider
+from llmops_kernel.metrics.events import TERMINAL, PhaseEvent, RunState
+from llmops_kernel.metrics.profile import REQUEST_PHASE
+from llmops_kernel.providers.capabilities import SupportsRunStatus
+from llmops_kernel.providers.protocol import ClusterInfo, ClusterProvider, Progress
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.garbage import (
@@ -34,7 +43,14 @@ from llmops_kernel.store.garbage import (
 from llmops_kernel.store.journal.score_view import ChatView
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.log_text import LogText
-from llmops_kernel.store.record import Attempt, RunRecord
+from llmops_kernel.store.record import PROFILE_MESSAGE, Attempt, Priority, RunRecord
+from llmops_kernel.trackers.forwarder import Forwarder, send_rest, sending
+from llmops_kernel.trackers.tracker import BACKENDS, TrackedRun, facts_of
+
+if TYPE_CHECKING:
+    from llmops_kernel.services.queue import QueuedRun
+
+_POLL_S = 0.2
 
 
 def start_words(info: ClusterInfo) -> str:
@@ -60,6 +76,44 @@ class Run:
         self._backend = backend
         self._store = backend.store
         self._provider = provider
+
+    def report(self, to: Sequence[str] = (), *, progress: Progress | None = None) -> dict[str, int]:
+        """Send trackers what they do not have of this run; return how many rows each has got.
+
+        `to` are names such as `mlflow`; by default those of the config's `report_to`. Credentials
+        come from this process's environment. Raises TrackerError where one cannot be reached,
+        MissingDependencyError without its package.
+        """
+        names = to or tuple(self.record.config.get("report_to") or ())
+        unknown = [name for name in names if name not in BACKENDS]
+        if unknown or not names:
+            raise TrackerError(
+                f"There is no tracker {unknown[0]!r}" if unknown else "No tracker is named",
+                remedy=f"name one or more: {', '.join(BACKENDS)}",
+            )
+        view, folder, record = self.view, self._store.folder(self.id), self.record
+        tracked = TrackedRun(
+            run_id=self.id,
+            name=record.name,
+            kind=record.kind,
+            config=record.config,
+            folder=folder.trackers,
+            home=self._store.root,
+            facts=facts_of(record, self.attempts[-1] if self.attempts else None),
+            notes=self._store.notes(self.id),
+        )
+        with sending(tracked):
+            return {
+                name: send_rest(
+                    Forwarder(
+                        *(name, tracked, folder.journal),
+                        emit=partial(append_as_observer, folder.journal, attempt=view.attempt),
+                    ),
+                    is_over=view.is_terminal,
+                    progress=progress,
+                )
+                for name in dict.fromkeys(names)
+            }
 
     # What is known
 
@@ -132,6 +186,8 @@ class Run:
             on_silence=observer.nudge,
             max_cells=max_cells,
         )
+        if isinstance(provider, SupportsRunStatus) and not self.record.hidden:
+            follower.on_events = Announcer(provider, self.id, target=self._newest).nudge
         return follower
 
     def close(self) -> None:
@@ -199,6 +255,83 @@ class Run:
             retry_run(self._store, self.id, cluster=info, client=client)
         return self
 
+    def profile(self, steps: int) -> None:
+        """Ask a run that makes steps to profile the next ones.
+
+        Raises RunStateError for a run that has ended or makes no steps, ConfigError for a number
+        of steps that is none.
+        """
+        if not 1 <= steps <= MOST_PROFILED:
+            raise ConfigError(
+                f"Cannot profile {steps} steps", remedy=f"profile 1 to {MOST_PROFILED} steps"
+            )
+        kind, view = kind_named(self.record.kind), self.view
+        if not kind.is_profiled:
+            raise RunStateError(
+                f"Run {self.id} is a {kind.name} run, whose steps cannot be profiled",
+                remedy=kind.instead_of_profile,
+            )
+        cluster = self._cluster(self.attempts[-1].cluster if self.attempts else self.record.cluster)
+        info = cluster.ready_info()
+        note = partial(
+            append_as_observer, self._store.folder(self.id).journal, attempt=view.attempt
+        )
+        detail = f"the next {counted(steps, 'step')}"
+        with cluster.client() as client:
+            if not self.has_ended:
+                note(PhaseEvent(name=REQUEST_PHASE, state="begin", detail=detail))
+            try:
+                tell_run(
+                    self._store,
+                    self.id,
+                    PROFILE_MESSAGE,
+                    {"steps": steps},
+                    cluster=info,
+                    client=client,
+                )
+            except LLMOpsError:
+                note(PhaseEvent(name=REQUEST_PHASE, state="end", detail="not delivered"))
+                raise
+
+    def queue(
+        self, *, priority: Priority | None = None, before: str | None = None
+    ) -> list[QueuedRun]:
+        """Change the run's priority, or put it before another one in its cluster's queue.
+
+        `before=""` puts it before all. Returns the queue. Raises RunStateError for a run that is
+        not in it.
+        """
+        from llmops_kernel.services.queue import change  # Most uses of a run do not need it.
+
+        before = self._store.resolve(before) if before else before
+        return change(
+            self._cluster(self._full_cluster_name()), self.id, priority=priority, before=before
+        )
+
+    def end_stalled(self, *, timeout_s: float) -> None:
+        """Stop a run whose workers make no step, and wait until it has ended.
+
+        Raises RunStateError while its steps end, or if it has not ended after `timeout_s`.
+        """
+        view = self.view
+        if self.has_ended:
+            return
+        if view.stall is None:
+            raise RunStateError(
+                f"Run {self.id} is not stalled: its last step is {view.last_step}",
+                remedy=f"`llmops stop {self.id}` saves a checkpoint, and `llmops retry {self.id}`"
+                " goes on from it",
+            )
+        self.stop()
+        until_s = time.monotonic() + timeout_s
+        while not self.has_ended:
+            if time.monotonic() > until_s:
+                raise RunStateError(
+                    f"Run {self.id} has not ended {timeout_s:g} s after the stop",
+                    remedy=f"`llmops logs {self.id}`; then `llmops retry {self.id}`",
+                )
+            time.sleep(_POLL_S)
+
     def deletion(self) -> DeletionPreview:
         """Return what `delete` would remove, and what it would keep."""
         return preview(self._store, self.id)
@@ -248,8 +381,14 @@ class Run:
         return Cluster(name, provider=provider, backend=self._backend)
 
     def _full_cluster_name(self) -> str:
-        attempts = self.attempts
-        return attempts[-1].full_name if attempts else self.record.cluster
+        return self._newest()[0]
+
+    def _newest(self) -> tuple[str, float]:
+        """Return cluster and time of submission of the newest attempt."""
+        attempts, record = self.attempts, self.record
+        if not attempts:
+            return record.cluster, record.created_s
+        return attempts[-1].full_name, attempts[-1].submitted_s
 
 
 def garbage(backend: Backend) -> list[Garbage]:

@@ -52,13 +52,13 @@ def from_config(
     kind = kind or kind_of(config)
     path = Path(config) if isinstance(config, str | Path) else None
     root = Path(workspace) if workspace else path.resolve().parent if path else Path.cwd()
-    shown_path = _shown_path(path, root)
+    shown = shown_path(path, root)
     changes = combined(overrides, settings or {})
     return Submission(
         kind=kind,
         config=load(config, changes, workspace=root, kind=kind),
         workspace=root,
-        config_path=shown_path,
+        config_path=shown,
         overrides=as_mapping(changes),
     )
 
@@ -222,7 +222,7 @@ def as_mapping(overrides: Overrides) -> dict[str, Any]:
     return {key.strip(): value.strip() for key, _, value in parts}
 
 
-def _shown_path(path: Path | None, root: Path) -> str | None:
+def shown_path(path: Path | None, root: Path) -> str | None:
     if path is None:
         return None
     resolved, root = path.resolve(), root.resolve()

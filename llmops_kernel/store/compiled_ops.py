@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +33,17 @@ _GPU: Final = Path("/dev/nvidia0")
 
 def ops_folder() -> Path:
     """Return where torch keeps what it compiles; `TORCH_EXTENSIONS_DIR` moves it."""
-    return Path(os.environ.get(FOLDER_ENV_VAR) or cache() / "torch_extensions")
+    return Path(os.environ.get(FOLDER_ENV_VAR) or own_ops_folder(cache()))
+
+
+def own_ops_folder(cache_root: Path) -> Path:
+    """Return the folder of this Python environment.
+
+    In one that is shared torch would compile again at each change of environment, for its headers
+    are elsewhere then, and others would find nothing meanwhile.
+    """
+    environment = hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]
+    return cache_root / "torch_extensions" / environment
 
 
 def lock_file(folder: Path) -> Path:

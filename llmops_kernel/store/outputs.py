@@ -50,6 +50,10 @@ def part_bytes(file: OutputFile, number: int) -> int:
     return min(PART_BYTES, file.size_bytes - number * PART_BYTES)
 
 
+PROFILE: Final = "profile"
+"""An output that is no result: the timelines of steps that were profiled."""
+
+
 def announced(
     folder: Path,
     *,
@@ -264,7 +268,7 @@ def to_copy(events: Sequence[OutputEvent]) -> list[OutputEvent]:
 
     One in the cluster's storage needs none where this machine has that storage, too.
     """
-    newest = {event.what: event for event in events if event.files and not event.copied_from}
+    newest = {_place(event): event for event in events if event.files and not event.copied_from}
     return [
         event
         for event in newest.values()
@@ -274,15 +278,23 @@ def to_copy(events: Sequence[OutputEvent]) -> list[OutputEvent]:
 
 def only_on_cluster(events: Sequence[OutputEvent]) -> list[OutputEvent]:
     """Return the outputs that are lost with the cluster's nodes."""
-    newest = {event.what: event for event in events if not event.copied_from}
+    newest = {_place(event): event for event in events if not event.copied_from}
     lost = [event for event in newest.values() if event.place == "node"]
     return [event for event in lost if copied(event, events) is None]
 
 
 def target_of(event: OutputEvent, folder: RunFolder) -> Path:
     """Return where the copy goes in the run's folder."""
+    if event.what == PROFILE:
+        return folder.root / "profiles" / _place(event)
     merged = event.what == "merged_model"
     return folder.root / "output-merged" if merged else folder.output
+
+
+def _place(event: OutputEvent) -> str:
+    """Return what the outputs have in common of which only the last one is kept."""
+    steps = re.fullmatch(r"\d+-\d+", event.path.rpartition("/")[2])
+    return (steps[0] if steps else "other") if event.what == PROFILE else event.what
 
 
 class Copy:
@@ -329,6 +341,7 @@ class Copy:
         """Replace the copy of an earlier attempt, if there is one. Raises StoreError."""
         old = self.target.with_name(f".{self.target.name}.old")
         with store_errors("write", self.target):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(old, ignore_errors=True)
             if self.target.exists():
                 self.target.rename(old)

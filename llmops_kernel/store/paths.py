@@ -58,8 +58,13 @@ class RunFolder:
 
     @property
     def notes(self) -> Path:
-        """Return the file of what users add: title, star, note. The only file here that changes."""
+        """Return the file of what users add: title, star, note. The only file that is rewritten."""
         return self.root / "notes.json"
+
+    @property
+    def acts(self) -> Path:
+        """Return `agent.jsonl`: a line for each thing that an agent did to the run, appended."""
+        return self.root / "agent.jsonl"
 
     @property
     def git_diff(self) -> Path:
@@ -77,6 +82,11 @@ class RunFolder:
     @property
     def output(self) -> Path:
         return self.root / "output"
+
+    @property
+    def trackers(self) -> Path:
+        """Return the folder of what was sent to trackers, with their log."""
+        return self.root / "trackers"
 
     @property
     def logs(self) -> Path:

@@ -10,12 +10,17 @@ import time
 import zlib
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from llmops_kernel.errors import StoreError
 from llmops_kernel.store.paths import RunFolder, cache
+
+Priority: TypeAlias = Literal["low", "normal", "high"]
+"""Where a run stands among those that wait on its cluster. A run of low priority also gives its
+place back, from its checkpoint, where one of another priority waits for it."""
+PRIORITIES: Final[tuple[Priority, ...]] = ("low", "normal", "high")
 
 
 class GitState(BaseModel):
@@ -25,6 +30,17 @@ class GitState(BaseModel):
     branch: str | None = None
     dirty: bool = False
     """True when the working tree differed; the difference is in `git.diff`."""
+
+
+class AgentMark(BaseModel):
+    """The program that acts for the user, such as a coding agent, and the reason that it gives."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    reason: str
+    ticket: str = ""
+    """Its reservation in the budget of agents."""
 
 
 class RunRecord(BaseModel):
@@ -62,9 +78,15 @@ class RunRecord(BaseModel):
     versions: dict[str, str] = {}
     host: str = ""
     user: str = ""
+    agent: AgentMark | None = None
+    """Who submitted it for the user; None for a person, and in records of earlier versions."""
     hardware: dict[str, Any] = {}
     parent: str | None = None
     """The run this one was re-submitted from."""
+    reproduces: str | None = None
+    """The run whose packages and config this one repeats unchanged, to compare the numbers."""
+    sweep: str = ""
+    """Id of the sweep that submitted it as the trial with these `overrides`."""
     hidden: bool = False
     """True for runs that lists leave out unless asked for, such as those of `llmops bench`."""
 
@@ -86,6 +108,8 @@ class Attempt(BaseModel):
     """Folder or bucket of the cluster for what runs write, as it was when this was submitted;
     empty: none. None in records of earlier versions."""
     resumed_from: str | None = None
+    priority: Priority = "normal"
+    """What it was submitted with; what it was changed to since, the cluster's queue knows."""
 
     @property
     def full_name(self) -> str:
@@ -108,6 +132,14 @@ JOB_CONFIG_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 In `driver/compat.py` too, which the driver cannot ask: it must not import Ray before it forks.
 """
+PROFILE_MESSAGE = "profile"
+"""Message to a training: `{"steps"}`."""
+QUEUE_MESSAGE = "queue"
+"""Message to the queue of a cluster: `{"run", "priority", "before", "by"}`; `{}` only reads it."""
+QUEUE_LINE = "llmops-queue: "
+"""What the answer, one line of JSON, begins with in the job's log."""
+MESSAGE_METADATA = "llmops_message"
+"""Name of the metadata of a job that only hands a value to a run."""
 DRIVER_METADATA = "llmops_driver_spec"
 """Name under which a submission puts the encoded spec into the metadata of the Ray job."""
 
@@ -135,6 +167,9 @@ class RunSpec(BaseModel):
     """Unix time of `submit`; phases are measured from it."""
     user: str = ""
     """Who submitted it: what a node keeps of one user's run is not used for another's."""
+    priority: Priority = "normal"
+    cluster: str = ""
+    """Name of the cluster, as in the record."""
     cache_root: str = ""
     """The client's cache folder; used when the worker can reach it too."""
     most_resources: dict[str, float] | None = None
@@ -142,6 +177,8 @@ class RunSpec(BaseModel):
     autoscaler."""
     ignored: tuple[str, ...] = ()
     """Files and folders of the workspace that an ignore file kept at home."""
+    facts: dict[str, str] = {}
+    """What trackers show of the record; empty without `report_to`."""
 
     @classmethod
     def of(
@@ -151,6 +188,7 @@ class RunSpec(BaseModel):
         *,
         run_root: Path,
         most_resources: dict[str, float] | None,
+        facts: Mapping[str, str] | None = None,
     ) -> RunSpec:
         """Return the spec of an attempt, on the client that submits it."""
         return cls(
@@ -162,9 +200,12 @@ class RunSpec(BaseModel):
             workspace_root=record.workspace_root,
             submitted_s=attempt.submitted_s,
             user=record.user,
+            priority=attempt.priority,
+            cluster=record.cluster,
             cache_root=str(cache()),
             most_resources=most_resources,
             ignored=record.ignored,
+            facts=dict(facts or {}),
         )
 
     @property
@@ -198,6 +239,18 @@ class RunSpec(BaseModel):
     @classmethod
     def decode(cls, text: str) -> RunSpec:
         return cls.model_validate_json(zlib.decompress(base64.urlsafe_b64decode(text)))
+
+
+def message_of_job(env: Mapping[str, str]) -> tuple[str, Any]:
+    """Return name and value that this job is to hand on. Raises StoreError in another process."""
+    try:
+        name, value = json.loads(json.loads(env[JOB_CONFIG_ENV_VAR])["metadata"][MESSAGE_METADATA])
+    except (KeyError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"The environment of this process has no message ({JOB_CONFIG_ENV_VAR}: {error})",
+            remedy="Ray starts this command as a job, for `llmops profile` and the like",
+        ) from None
+    return str(name), value
 
 
 def shares_run_folder(spec: RunSpec) -> bool:

@@ -1,11 +1,11 @@
-"""The title, star, note, tags and colour that users add to a run."""
+"""What users add to a run: title, star, note, tags and the like; and what agents did to it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -25,6 +25,8 @@ MAX_TITLE = 200
 MAX_NOTE = 100_000
 MAX_TAGS = 50
 Tag = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)]
+Group = Annotated[str, StringConstraints(strip_whitespace=True, max_length=60)]
+ProjectName = Annotated[str, StringConstraints(strip_whitespace=True, max_length=60)]
 Colour = Literal["", "blue", "orange", "green", "purple", "teal", "pink", "brown", "grey"]
 """A run's own colour in lists; empty for none."""
 
@@ -41,12 +43,32 @@ class RunNotes(BaseModel):
     """Free text."""
     tags: tuple[Tag, ...] = Field((), max_length=MAX_TAGS)
     """Each once, in the order in which they were added."""
+    group: Group = ""
+    """Runs that belong together, such as the trials of a sweep; a run is in one group at most."""
+    project: ProjectName = ""
+    """What the run is for; a run is in one project at most."""
+    phase: str = ""
+    """The phase that it has in its project, for lists; `projects.jsonl` of the home decides."""
     colour: Colour = ""
 
     @field_validator("tags")
     @classmethod
     def _once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(tags))
+
+
+NO_NOTES = RunNotes()
+
+
+class AgentAct(BaseModel):
+    """Something that an agent did to a run; a line of `agent.jsonl` of its folder."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    time_s: float
+    agent: str
+    action: Literal["submit", "retry", "stop", "note"]
+    reason: str
 
 
 def read_notes(folder: RunFolder) -> RunNotes:
@@ -83,8 +105,8 @@ def _rewrite(folder: RunFolder, change: Callable[[RunNotes], Mapping[str, object
             first = error.errors()[0]
             raise StoreError(
                 f"Cannot save the notes: {first['loc'][0]}: {first['msg']}",
-                remedy=f"a title has at most {MAX_TITLE} characters, a note {MAX_NOTE:,}, a tag 60;"
-                f" a run has at most {MAX_TAGS} tags",
+                remedy=f"a title has at most {MAX_TITLE} characters, a note {MAX_NOTE:,}, a tag,"
+                f" a group and a project 60; a run has at most {MAX_TAGS} tags",
             ) from None
         write_whole(folder.notes, notes.model_dump_json(indent=2).encode())
     return notes
@@ -99,3 +121,22 @@ def _locked(folder: RunFolder) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def add_act(folder: RunFolder, act: AgentAct) -> None:
+    """Append what an agent did. Raises StoreError when the disk refuses."""
+    with store_errors("write", folder.acts), _locked(folder), folder.acts.open("a") as file:
+        file.write(act.model_dump_json() + "\n")
+
+
+def read_acts(folder: RunFolder) -> tuple[AgentAct, ...]:
+    """Return what agents did to the run, in order; a line that cannot be read is left out."""
+    try:
+        lines = folder.acts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    acts = []
+    for line in lines:
+        with suppress(ValidationError):
+            acts.append(AgentAct.model_validate_json(line))
+    return tuple(acts)

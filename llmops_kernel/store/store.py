@@ -26,7 +26,7 @@ from llmops_kernel.store.journal.summary import RunSummary
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import RunFolder, home, packages
 from llmops_kernel.store.record import Attempt, RunRecord
-from llmops_kernel.store.run_notes import RunNotes, read_notes, write_notes
+from llmops_kernel.store.run_notes import NO_NOTES, RunNotes, read_notes, write_notes
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 _LAST = re.compile(r"last(?:~(\d+))?\Z")
@@ -53,7 +53,9 @@ class RunStore:
         """Return the folder of built packages that are kept for `diff`."""
         return packages(self.root)
 
-    def create(self, record: RunRecord, *, config_yaml: str, git_diff: str = "") -> RunFolder:
+    def create(
+        self, record: RunRecord, *, config_yaml: str, git_diff: str = "", notes: RunNotes = NO_NOTES
+    ) -> RunFolder:
         """Make the run's folder. The record comes last: with it the folder is a run.
 
         Raises StoreError when the run exists or the disk refuses.
@@ -66,7 +68,7 @@ class RunStore:
         folder = RunFolder(self._runs / record.run_id)
         is_new = not folder.root.exists()
         try:
-            self._write_run(folder, record, config_yaml=config_yaml, git_diff=git_diff)
+            self._write_run(folder, record, config_yaml, git_diff, notes)
         except StoreError:
             if is_new:
                 shutil.rmtree(folder.root, ignore_errors=True)
@@ -75,7 +77,12 @@ class RunStore:
         return folder
 
     def _write_run(
-        self, folder: RunFolder, record: RunRecord, *, config_yaml: str, git_diff: str
+        self,
+        folder: RunFolder,
+        record: RunRecord,
+        config_yaml: str,
+        git_diff: str,
+        notes: RunNotes,
     ) -> None:
         if folder.record.exists():
             raise _exists(record.run_id)
@@ -85,6 +92,8 @@ class RunStore:
             write_whole(folder.config, config_yaml.encode())
             if git_diff:
                 write_whole(folder.git_diff, git_diff.encode(errors="surrogateescape"))
+            if notes != NO_NOTES:
+                write_whole(folder.notes, notes.model_dump_json(indent=2).encode())
             try:
                 write_new(folder.record, record.model_dump_json(indent=2).encode())
             except FileExistsError:

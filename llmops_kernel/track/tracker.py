@@ -57,6 +57,18 @@ class Worker(Protocol):
         """Count a model that no table of architectures knows; None where that cannot be done."""
 
     def host_memory_bytes(self) -> int | None: ...
+    def beat(self, step: int, *, time_s: float | None, data_s: float | None, is_last: bool) -> None:
+        """Say on this node that a step has ended; called on every rank, must be cheap."""
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether the step that has just ended was profiled."""
+
+    def end_step(self, step: int, *, time_s: float | None, is_last: bool) -> bool:
+        """Begin, or end, a profile behind a step; return whether that took time. Called on every
+        rank, must be cheap.
+        """
+
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent: ...
     def newest_checkpoint(self) -> StoredCheckpoint | None: ...
     def agreed_checkpoint(self) -> StoredCheckpoint | None:
@@ -173,7 +185,9 @@ class Tracker:
         flops: Number | None = None,
     ) -> None:
         if not self._is_main:
-            self._counter.count(step=step, tokens=None)
+            counted_step = self._counter.count(step=step, tokens=None)
+            self._beat(counted_step, data_wait_s)
+            self._end_step(counted_step)
             return
         value = number(loss)  # Waits for the device, so that the step has really ended.
         self._sequence_length = sequence_length or self._sequence_length
@@ -185,6 +199,7 @@ class Tracker:
         )
         self._warn_of_tokens(is_unclear=together is None and tokens is not None)
         counted_step = self._counter.count(step=step, tokens=together, flops=number(flops))
+        self._beat(counted_step, data_wait_s)
         if self._take_model(model):  # To count it counts in no step's time.
             self._counter.mark()
         self._report_start(first_step=counted_step.step)
@@ -196,6 +211,20 @@ class Tracker:
             epoch=epoch,
             data_wait_s=data_wait_s,
         )
+        self._end_step(counted_step)
+
+    def _beat(self, counted: CountedStep, data_wait_s: float | None) -> None:
+        is_last = self._is_last(counted)
+        self._worker.beat(counted.step, time_s=counted.time_s, data_s=data_wait_s, is_last=is_last)
+
+    def _end_step(self, counted: CountedStep) -> None:
+        is_last = self._is_last(counted)
+        if self._worker.end_step(counted.step, time_s=counted.time_s, is_last=is_last):
+            self._counter.mark()
+
+    def _is_last(self, counted: CountedStep) -> bool:
+        total = self._facts.get("total_steps")
+        return total is not None and 0 < total <= counted.step
 
     def log(self, numbers: Mapping[str, Number]) -> None:
         if self._is_main:
@@ -208,16 +237,17 @@ class Tracker:
             value = logged.pop(name)
             values[name] = value if values[name] is None else values[name]
         wait_s, time_s = values["data_wait_s"], counted_step.time_s
-        flops = self._flops(counted_step)
+        flops, is_profiled = self._flops(counted_step), self._worker.is_profiled
         self._worker.emit(
             StepEvent(
                 step=counted_step.step,
                 step_time_s=time_s,
                 compute_s=None if wait_s is None or time_s is None else max(0.0, time_s - wait_s),
                 tokens=counted_step.tokens,
-                tokens_per_second=counted_step.tokens_per_second,
+                tokens_per_second=None if is_profiled else counted_step.tokens_per_second,
                 flops=flops,
-                mfu=self._mfu(flops, time_s),
+                mfu=None if is_profiled else self._mfu(flops, time_s),
+                profiled=is_profiled or None,
                 peak_memory_bytes=_device_memory_bytes(),
                 host_memory_bytes=self._worker.host_memory_bytes(),
                 values=logged or None,

@@ -11,6 +11,9 @@ import torch
 from transformers import TrainerCallback
 
 from llmops_kernel.config.models.train import TrainingConfig
+from llmops_kernel.driver.checkpoint import size_bytes
+from llmops_kernel.driver.stacks import MOST_GROUPS, grouped
+from llmops_kernel.metrics import profile
 from llmops_kernel.metrics.events import (
     CheckpointEvent,
     PhaseEvent,
@@ -20,12 +23,14 @@ from llmops_kernel.metrics.events import (
     WarningEvent,
 )
 from llmops_kernel.metrics.flops import REJECTED_PEAK, flops_per_second, mfu, possible
+from llmops_kernel.store.outputs import PROFILE, announced
 from llmops_kernel.train.checkpoints.store import complete_checkpoint
 from llmops_kernel.train.collectives import gather
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.divergence import DivergenceGuard
 from llmops_kernel.train.measure.device import PEAK_ENV_VAR, forget_cpu_peak
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
+from llmops_kernel.train.measure.profiler import StepProfiler
 from llmops_kernel.train.measure.start import StepSpeeds
 from llmops_kernel.train.measure.step_flops import Flops, StepFlops
 from llmops_kernel.train.measure.step_parts import EngineWatch
@@ -60,6 +65,7 @@ class JournalCallback(TrainerCallback):
         verify: Callable[[], dict[str, str]] = dict,
         optimizer_states: Callable[[], str] = lambda: "unknown",
         watch: Callable[[], EngineWatch] | None = None,
+        profiler: StepProfiler | None = None,
     ) -> None:
         """`engine` returns the class of the wrapped model, once the Trainer has prepared it.
 
@@ -86,6 +92,7 @@ class JournalCallback(TrainerCallback):
         self._speeds = StepSpeeds()
         self._engine, self._verify, self._optimizer_states = engine, verify, optimizer_states
         self._begin_watch = watch
+        self._profiler = profiler or StepProfiler(context.folder, rank=context.rank)
         self._watch: EngineWatch | None = None
         self.stopped = False
 
@@ -125,8 +132,14 @@ class JournalCallback(TrainerCallback):
         self._timer.parts.enter("between")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the step, for a failure in it."""
+        """Note the step, for a failure in it; profile, if this is the first step to."""
         self._context.step = state.global_step + 1
+        if self._profiler.begin(self._context.step):
+            self._context.emit(
+                PhaseEvent(name=profile.PHASE, state="begin", detail=self._profiler.words)
+            )
+            if self._profiler.is_asked_for:
+                self._context.emit(PhaseEvent(name=profile.REQUEST_PHASE, state="end"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Decide, alike on all workers, whether to stop, save or evaluate after this step."""
@@ -135,8 +148,14 @@ class JournalCallback(TrainerCallback):
         finished = self._stream is not None and self._stream.is_finished(step)
         share = self._stream.share(step) if self._stream is not None else 0.0
         self._counts = self._timer.reduce(
-            device=args.device, stop=stop, finished=finished, progress=share
+            device=args.device,
+            stop=stop,
+            finished=finished,
+            progress=share,
+            profile=self._profiler.asks(),
         )
+        if self._counts.profile:
+            self._profiler.plan(step + 1, step + self._counts.profile)
         if self._experts is not None:
             self._expert_load = self._experts.reduce(args.device)
         if self._objective is not None:
@@ -168,10 +187,11 @@ class JournalCallback(TrainerCallback):
         step_time_s, data_wait_s = self._timer.mark()
         is_first, self._first_step_open = self._first_step_open, False
         reducer_wait_s = self._watch.reducer_wait_s() if self._watch is not None else None
+        parts = self._part_seconds(step_time_s, reducer_wait_s)
+        self._beat(state.global_step, step_time_s, parts, is_saved=control.should_save)
         if self._context.is_main:
-            parts = self._part_seconds(step_time_s, reducer_wait_s)
             data_wait_s = parts.pop("data_wait_s", min(data_wait_s, step_time_s))
-            if not is_first:
+            if not is_first and not self._profiler.is_on:
                 self._speeds.add(step_time_s, wait_s=data_wait_s, tokens=self._counts.tokens)
             self._context.emit(
                 self._step_event(state, logs, self._counts, step_time_s, data_wait_s).model_copy(
@@ -186,12 +206,57 @@ class JournalCallback(TrainerCallback):
         )
         if self._stream is not None and self._stream.is_due(state.global_step):
             self._stream.report(state.global_step)
+        self._end_profile(state, is_last=state.global_step >= state.max_steps or self.stopped)
         if is_first:
+            if self._context.is_main:
+                self._context.begun()
             self._report_processes()
             self._check_flops()
             if self._context.is_main and self._watch is not None:
                 self._restart(self._watch.constants(self._start.dtype))
             self._timer.mark()
+
+    def _end_profile(self, state: Any, *, is_last: bool) -> None:
+        """Write the profile whose last step has ended; it counts in no step's time."""
+        context = self._context
+        if not self._profiler.is_due(state.global_step, is_last=is_last):
+            return
+        if context.beat is not None:  # To write the files takes longer than a step.
+            context.beat.phase(profile.PHASE)
+        event, standing = self._profiler.end(state.global_step)
+        standings = gather(standing)  # The files of all workers are there by now.
+        event = event.model_copy(update={"groups": grouped(standings)[:MOST_GROUPS]})
+        context.emit(event)
+        if context.is_main:
+            folder = Path(event.path)
+            context.emit(
+                announced(
+                    folder,
+                    what=PROFILE,
+                    size_bytes=size_bytes(folder),
+                    journal=context.visible,
+                    kept_at=str(folder) if context.is_kept else "",
+                )
+            )
+        context.emit(PhaseEvent(name=profile.PHASE, state="end"))
+        self._timer.mark()
+
+    def _beat(
+        self, step: int, step_time_s: float, parts: dict[str, float], *, is_saved: bool
+    ) -> None:
+        """Say on this node that the step has ended, and whether a save follows."""
+        beat, context = self._context.beat, self._context
+        if beat is None:
+            return
+        beat.step(
+            step,
+            time_s=step_time_s,
+            data_s=parts.get("data_wait_s"),
+            others_s=parts.get("communication_s"),
+            host_s=parts.get("offload_s"),
+        )
+        context.rest = "save" if is_saved else ""
+        beat.phase(context.rest)
 
     def _report_processes(self) -> None:
         """Write how each worker process was started; rank 0 writes for all, for it has the journal.
@@ -216,7 +281,11 @@ class JournalCallback(TrainerCallback):
     ) -> StepEvent:
         count = self._flops
         flops = count(counts) if count else Flops()
-        utilization = self._utilization(flops.required, step_time_s)
+        if self._profiler.is_on:
+            flops = Flops(required=flops.required)
+        utilization = self._utilization(
+            None if self._profiler.is_on else flops.required, step_time_s
+        )
         if utilization is not None and possible(utilization) is None:
             self._reject_peak(state.global_step, flops.required, step_time_s)
         return StepEvent(
@@ -229,8 +298,9 @@ class JournalCallback(TrainerCallback):
             data_wait_s=data_wait_s,
             compute_s=step_time_s - data_wait_s,
             tokens=counts.tokens,
-            tokens_per_second=counts.tokens / step_time_s,
+            tokens_per_second=None if self._profiler.is_on else counts.tokens / step_time_s,
             flops=flops.required,
+            profiled=self._profiler.is_on or None,
             mfu=possible(utilization),
             mfu_palm=possible(self._utilization(flops.palm, step_time_s)),
             hfu=possible(self._utilization(flops.executed, step_time_s)),
@@ -292,8 +362,11 @@ class JournalCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the rows of the last steps, and what was reached beside what was planned."""
+        self._context.rest = "end"
+        self._context.tell_phase()
         if self._watch is not None:
             self._watch.close()
+        self._profiler.close()
         if self._stream is not None:
             self._stream.report(state.global_step, is_end=True)
         planned, measured = self._start.planned, self._speeds.measured()
@@ -314,6 +387,8 @@ class JournalCallback(TrainerCallback):
             duration_s, _ = self._timer.mark()
             timed = {"duration_s": duration_s} if isinstance(event, CheckpointEvent) else {}
             self._context.emit(event.model_copy(update=timed))
+        self._context.rest = ""
+        self._context.tell_phase()
         self._timer.mark()
 
 

@@ -13,6 +13,7 @@ from llmops_kernel.metrics.events import Event, PhaseEvent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from llmops_kernel.driver.beats import BeatWriter
     from llmops_kernel.driver.storage import Bucket
     from llmops_kernel.store.journal.journal import JournalWriter
 
@@ -68,6 +69,14 @@ class WorkerContext:
     """Step that is computed, counted from 1; 0 before the first one."""
     in_phase: str = ""
     """Phase that has begun and not ended; empty between phases."""
+    beat: BeatWriter | None = None
+    """Says on this node how far this process is; None: nobody looks."""
+    rest: str = ""
+    """Phase of the beat between phases of the journal: `save`, or `end` after the last step."""
+    begun: Callable[[], object] = field(default=lambda: None)
+    """Called on rank 0 once its first step has ended."""
+    profile_requested: Callable[[], int] = field(default=lambda: 0)
+    """Returns on rank 0, once for each request, how many steps are to be profiled; 0: none."""
     stop_requested: Callable[[], bool] = field(default=lambda: False)
     """Called on rank 0 only, between start-up phases and once a step; must be cheap."""
 
@@ -84,9 +93,15 @@ class WorkerContext:
         """Note in which phase this worker is, and on rank 0 write the event to the journal."""
         if isinstance(event, PhaseEvent):
             self.in_phase = event.name if event.state == "begin" else ""
+            self.tell_phase()
         if self.journal is not None:
             self.journal.emit(event)
             self.say(event)
+
+    def tell_phase(self) -> None:
+        """Say on this node in which phase this worker is."""
+        if self.beat is not None:
+            self.beat.phase(self.in_phase or self.rest)
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[list[str]]:

@@ -17,6 +17,7 @@ from llmops_kernel.store.compiled_ops import (
     FOLDER_ENV_VAR,
     SHARED_MEMORY,
     compiler_pid,
+    compiling_since_s,
     is_compiled,
     lock_file,
     marked,
@@ -86,9 +87,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def compile_for(config: TrainingConfig, context: WorkerContext) -> None:
-    """Load what a training needs; where it must be compiled first, that is a phase of the run."""
+    """Load what a training needs; where it is compiled first, that is a phase of the run."""
     names = needed(config, use_gpu=context.use_gpu)
-    if names and not is_compiled(names):
+    if names and (not is_compiled(names) or compiling_since_s() is not None):
         with context.phase("compile", detail=", ".join(names)):
             compile_ops(names)
     else:

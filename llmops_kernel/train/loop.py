@@ -37,7 +37,8 @@ from llmops_kernel.train.evaluation import Evaluator
 from llmops_kernel.train.hooks import call, load_hooks
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.measure.expert_counts import ExpertCounts
-from llmops_kernel.train.measure.start import start_event
+from llmops_kernel.train.measure.profiler import StepProfiler
+from llmops_kernel.train.measure.start import journal_inputs, start_event
 from llmops_kernel.train.measure.step_flops import StepFlops
 from llmops_kernel.train.measure.step_parts import EngineWatch
 from llmops_kernel.train.measure.step_timer import StepTimer
@@ -217,10 +218,15 @@ class TrainingSession:
         """Make the Trainer and what it calls: collator, evaluation, journal, checks."""
         self._check_tokens()
         self.context.emit(PhaseEvent(name="engine", state="begin"))
-        timer, flops = StepTimer(on_gpu=self.context.use_gpu), self._step_flops()
+        timer = StepTimer(on_gpu=self.context.use_gpu, beat=self.context.beat)
+        flops = self._step_flops()
         self.choose_settings()
-        self.guard = DivergenceGuard(self.context, self.config)
         self.trainer = self._trainer(timer)
+        self.guard = DivergenceGuard(
+            self.context,
+            self.config,
+            lambda: self.trainer.step_batches.worst(self.data.train, self.tokenizer),
+        )
         if self.config.objective.has_reference:
             self._add_reference()
         self.evaluator = self._evaluator() if self._evaluates else None
@@ -233,6 +239,8 @@ class TrainingSession:
         )
         self.journal = self._journal(timer, flops, numbers)
         self.trainer.add_callback(self.journal)
+        own = self._is_own_model
+        self.inputs = journal_inputs(self.config, self.context, self.origin, is_own_model=own)
 
     def choose_settings(self) -> None:
         """Choose what makes steps fast, for the model and the rows that were loaded."""
@@ -401,6 +409,9 @@ class TrainingSession:
             ),
             optimizer_states=lambda: optimizer_state_words(self.trainer),
             watch=lambda: EngineWatch(self.trainer, timer.parts),
+            profiler=StepProfiler.of(
+                self.context, self.config.profile.steps, is_compiled=self.config.performance.compile
+            ),
         )
 
     @property
@@ -438,6 +449,8 @@ class TrainingSession:
             self.guard.check_end(step)
             self.save(metrics)
         wait_for_hashes()
+        if self.inputs is not None:
+            self.inputs.wait()
         if self.context.is_main and not self.context.use_gpu:
             dtype = self.config.model.dtype
             self.journal.take_peak(device.raise_cpu_peak(dtype, self.context.cache))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
-from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 
 from llmops_kernel.config.models.train import TrainingConfig
@@ -89,20 +86,3 @@ def _on_gpus_only(config: TrainingConfig) -> Iterator[tuple[str, str, str]]:
     for name in ("fused_loss", "tf32"):
         if getattr(config.performance, name):
             yield f"performance.{name}", "true", "false"
-
-
-# --- Versions of what computes, for the journal ---
-
-
-_PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "ray")
-
-
-@cache
-def installed_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -17,6 +17,7 @@ from llmops_kernel.errors import ConfigError
 from llmops_kernel.train.data.examples import Example, Packed, blank_like
 from llmops_kernel.train.data.mixture import MixedRows
 from llmops_kernel.train.data.stream.schedule import StreamSchedule
+from llmops_kernel.train.divergence import StepBatches
 from llmops_kernel.train.measure.step_timer import StepTimer
 from llmops_kernel.train.objectives.objective import Objective
 from llmops_kernel.train.parallelism.strategy import strategy
@@ -40,7 +41,7 @@ def _arguments(config: TrainingConfig, folder: Path, use_gpu: bool) -> dict[str,
         "use_cpu": not use_gpu,
         "bf16": config.model.dtype == "bfloat16",
         "seed": config.seed,
-        "report_to": list(config.report_to) or "none",
+        "report_to": "none",  # `trackers` reads the journal, in a process of its own.
         "run_name": config.name,
         # Every step is journalled; saving, evaluating and rotating are our callback's.
         "logging_strategy": "steps",
@@ -183,6 +184,7 @@ class LoopTrainer(Trainer):
         self._schedule: StreamSchedule | None = None
         self.first_inputs: dict[str, Any] | None = None
         """The first micro batch; whoever has used it sets an empty one."""
+        self.step_batches = StepBatches()
 
     def follow(self, schedule: StreamSchedule) -> None:
         """Take the learning rate from streamed rows with which the training ends."""
@@ -264,6 +266,7 @@ class LoopTrainer(Trainer):
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> Any:
         """Measure the wait for data and remove the token counts, then do as upstream."""
+        self.step_batches.begin()
         batches = epoch_iterator
         if self._group is not None:
             batches = self._group.batches(epoch_iterator, num_batches)
@@ -287,6 +290,7 @@ class LoopTrainer(Trainer):
         parts.enter("passes")
         loss = super().training_step(model, inputs, num_items_in_batch)
         parts.enter("between" if self.is_deepspeed_enabled else "optimizer")
+        self.step_batches.add(inputs, loss)
         return loss
 
     def compute_loss(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from llmops_kernel.metrics.events import RunState
+from llmops_kernel.metrics.profile import CallTime
 from llmops_kernel.store.journal.summary import Unit
 
 
@@ -149,6 +150,16 @@ class PanelOutput(PanelPart):
     size: str
 
 
+class PanelTracker(PanelPart):
+    """A run of this run in a tracker."""
+
+    name: str
+    url: str
+    """Its page, of http or https; empty where it has none."""
+    path: str
+    """Where it is instead."""
+
+
 class PanelCurve(PanelPart):
     """A metric of the evaluations as a curve."""
 
@@ -156,6 +167,81 @@ class PanelCurve(PanelPart):
     label: str
     points: list[tuple[float, float]]
     """Step and value."""
+
+
+class PanelLine(PanelPart):
+    """A line of a chart of measurements."""
+
+    label: str
+    """Rank or host."""
+    values: list[float | None]
+    """One for each of `PanelSystem.x`."""
+
+
+class PanelSystemChart(PanelPart):
+    """A measurement of each worker or host, with a unit that is drawn behind its numbers."""
+
+    key: str
+    title: str
+    unit: str
+    lines: list[PanelLine]
+
+
+class PanelSystem(PanelPart):
+    """What hosts, GPUs and worker processes do; without charts before the first sample."""
+
+    x_label: str
+    x: list[float]
+    charts: list[PanelSystemChart]
+    workers: PanelTable
+    hosts: PanelTable
+    note: str
+
+
+class PanelStall(PanelPart):
+    """Where the workers stand while no step ends."""
+
+    message: str
+    groups: PanelTable
+    stacks: str
+
+
+class PanelProfile(PanelPart):
+    """Steps that were profiled."""
+
+    number: int
+    """Its place among all profiles of the run."""
+    title: str
+    """`steps 12 to 14`."""
+    first: int
+    last: int
+    note: str
+    """How much slower these steps were."""
+    path: str
+    """Folder of the timelines for Perfetto."""
+
+
+class PanelProfiles(PanelPart):
+    """The profiles of a run, and whether its next steps can be profiled."""
+
+    can: bool
+    now: str
+    """What is profiled now, or waits to be, as a sentence; empty for nothing."""
+    done: list[PanelProfile]
+    operators: PanelTable
+    """Of the newest."""
+
+
+class ProfileDetail(PanelPart):
+    """One profile: what is too much to send with each change of a run."""
+
+    number: int
+    operators: PanelTable
+    calls: list[CallTime]
+    """The tree of calls, callers first."""
+    groups: PanelTable
+    """Where ranks stood; empty where nobody looked."""
+    stacks: str
 
 
 class PanelState(PanelPart):
@@ -215,3 +301,7 @@ class PanelState(PanelPart):
     """Two rows, the lowest and the highest numbers, stand for at most so many steps."""
     failures: list[PanelFailure]
     outputs: list[PanelOutput]
+    trackers: list[PanelTracker]
+    profiles: PanelProfiles
+    system: PanelSystem
+    stall: PanelStall | None

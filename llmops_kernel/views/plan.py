@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.metrics.events import PlannedRun
+from llmops_kernel.metrics.planned import PlannedRun
 from llmops_kernel.views import format as fmt
 from llmops_kernel.views.panel import PanelBar
 
@@ -159,14 +159,18 @@ def _runs(count: int, error: float | None) -> str:
 def _cost(values: Values) -> str:
     cost = values["cost"]
     if cost is None:
-        steps = "the number of steps is not known: set training.max_steps, or give --rows"
+        steps = (
+            "the number of steps is not known: set training.max_steps, or give `llmops plan --rows`"
+        )
         return f"{fmt.DASH} ({steps})" if values["speed"] is not None else ""
     parts = [
         fmt.seconds(cost["time_s"]),
         f"{_amount(cost['device_hours'])} {'GPU' if values['on_gpu'] else 'worker'}-hours",
     ]
     if cost["kilowatt_hours"] is not None:
-        parts.append(f"at most {_amount(cost['kilowatt_hours'])} kWh")
+        money = cost["energy_money"]
+        priced = "" if money is None else f" ({fmt.money(money)} {cost['currency']} of energy)"
+        parts.append(f"at most {_amount(cost['kilowatt_hours'])} kWh{priced}")
     if cost["money"] is not None:
         parts.append(f"{fmt.money(cost['money'])} {cost['currency']}")
     return f"{cost['steps']:,} steps: {', '.join(parts)}"

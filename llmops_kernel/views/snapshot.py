@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from llmops_kernel.kinds.registry import kind_named
 from llmops_kernel.metrics.events import EvalEvent, FailureEvent, ProgressEvent
@@ -24,12 +25,15 @@ from llmops_kernel.views.panel import (
     PanelSamples,
     PanelState,
     PanelTable,
+    PanelTracker,
     PanelWarning,
     PanelWaterfall,
 )
 from llmops_kernel.views.plan import memory_bars
+from llmops_kernel.views.profile import panel_profiles
 from llmops_kernel.views.samples import sample_history
 from llmops_kernel.views.state_text import name_of, shown_outputs, state_text
+from llmops_kernel.views.system import system_parts
 from llmops_kernel.views.waterfall import panel_losses, waterfall_of
 
 _LONG_S = 10.0
@@ -57,15 +61,10 @@ def snapshot(
 ) -> PanelState:
     """Return everything that the panel shows but the rows of its charts and the log."""
     return PanelState(
-        run_id=record.run_id,
-        name=record.name,
-        title=name_of(record, title=title),
-        cluster=record.cluster,
-        what=describe(record),
+        **_about(record, title=title),
         state=view.state,
         attempt=view.attempt,
         ended=view.is_terminal,
-        kind=record.kind,
         no_steps=view.is_terminal and not view.rows,
         state_text="" if view.is_terminal else state_text(view),
         message=view.message,
@@ -93,9 +92,22 @@ def snapshot(
         nan_since=view.nan_since if isinstance(view, TrainingView) else None,
         every_row=view.stride == 1,
         stride=view.stride,
-        failures=[failure(event) for event in view.failures],
-        outputs=_outputs(view),
+        **_results(view),
+        profiles=panel_profiles(view),
+        **system_parts(view),
     )
+
+
+def _about(record: RunRecord, *, title: str) -> dict[str, Any]:
+    """Return the fields that come from the record alone."""
+    return {
+        "run_id": record.run_id,
+        "name": record.name,
+        "title": name_of(record, title=title),
+        "cluster": record.cluster,
+        "what": describe(record),
+        "kind": record.kind,
+    }
 
 
 def memory_of(view: RunView) -> list[PanelBar]:
@@ -105,11 +117,17 @@ def memory_of(view: RunView) -> list[PanelBar]:
     return memory_bars(view.start.planned, view.peak_memory_bytes)
 
 
-def _outputs(view: RunView) -> list[PanelOutput]:
-    return [
+def _results(view: RunView) -> dict[str, Any]:
+    """Return the fields of the state that say what came of the run."""
+    outputs = [
         PanelOutput(what=output.label, path=output.path, size=fmt.byte_size(output.size_bytes))
         for output in shown_outputs(view.outputs)
     ]
+    trackers = [
+        PanelTracker(name=event.name, url=event.url, path=event.path) for event in view.trackers
+    ]
+    failures = [failure(event) for event in view.failures]
+    return {"failures": failures, "outputs": outputs, "trackers": trackers}
 
 
 def describe(record: RunRecord) -> str:

@@ -239,6 +239,7 @@ def rows(
     lines.append(("processes", processes_text(view) or fmt.DASH))
     lines += [(figure.label, figure.text) for figure in compared_figures(view)]
     lines += [(output.label, output.path) for output in shown_outputs(view.outputs)]
+    lines += [(event.name, event.url or event.path) for event in view.trackers]
     return lines
 
 

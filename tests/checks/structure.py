@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.checks.sizes import CEILINGS, above_ceiling
+from tests.checks.sizes import CEILINGS, above_ceiling, count
 
 ONE_WAY = ("llmops_kernel.providers", "llmops_kernel.providers.kuberay")
 """Packages whose folders must not import each other both ways."""
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "llmops_kernel"
 
-ONE_IMPORTER = "modules with one importer"
+ONE_IMPORTER = "modules with one importer for 1,000 lines of code"
 
 Graph = Mapping[str, set[str]]
 
@@ -118,6 +118,11 @@ def single_importers(graph: Graph) -> dict[str, str]:
     return {name: found[0] for name, found in importers.items() if len(found) == 1}
 
 
+def per_thousand_lines(modules: int) -> float:
+    """Return a number of the package's modules for each 1,000 lines of its code."""
+    return modules / count((ROOT / PACKAGE).rglob("*.py")).code * 1000
+
+
 def main() -> int:
     """Print every circle and two-way arrow, and what is above a ceiling; return the exit status."""
     graph = import_graph(ROOT / PACKAGE)
@@ -127,12 +132,14 @@ def main() -> int:
         print(f"circle of files: {', '.join(group)}")
     for package, one, other in both_ways:
         print(f"{package}: {one} and {other} import each other")
-    figures = {ONE_IMPORTER: len(single_importers(graph))}
+    single = len(single_importers(graph))
+    figures = {ONE_IMPORTER: per_thousand_lines(single)}
     problems = above_ceiling(figures)
     print("\n".join(problems), end="\n" if problems else "")
     print(
         f"structure: {len(groups)} circles of files,"
-        f" {figures[ONE_IMPORTER]} {ONE_IMPORTER} (at most {CEILINGS[ONE_IMPORTER]})"
+        f" {single} modules with one importer, {figures[ONE_IMPORTER]:.2f} for 1,000 lines of code"
+        f" (at most {CEILINGS[ONE_IMPORTER]})"
     )
     return int(bool(groups or both_ways or problems))
 

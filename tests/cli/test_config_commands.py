@@ -103,7 +103,7 @@ def test_a_warning_does_not_fail_the_check(
     shown = capsys.readouterr()
     assert "a.train.yaml is valid" in shown.out
     assert "5 warm-up steps do not fit into a run of max_steps=4" in " ".join(shown.err.split())
-    assert llmops("check", "a.train.yaml", "max_steps=4", "report_to=[clearml]", "--json") == 0
+    assert llmops("check", "a.train.yaml", "max_steps=4", "report_to=[trackio]", "--json") == 0
     (file,) = json.loads(capsys.readouterr().out)["files"]
     assert [one["path"] for one in file["warnings"]] == ["optimizer.warmup_steps", "report_to"]
     assert "1 row of rows.jsonl was read, formatted and tokenised" in file["checked"]

@@ -181,6 +181,7 @@ def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workspace
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_machine_that_is_too_slow_submits_the_run_again_with_fewer_steps(

@@ -22,9 +22,11 @@ COMMANDS = (
     *("up", "down", "ls", "status"),
     *("suspend", "resume", "scale", "delete", "keep", "cluster", "engines"),
     *("submit", "wait", "logs", "compare", "diff", "stop", "retry", "resubmit", "runs", "show"),
-    *("star", "note", "tag", "rm", "score", "samples", "export", "chat"),
-    *("init", "schema", "check", "data", "mine", "plan"),
-    *("doctor", "demo", "bench", "score-env", "gc", "version"),
+    *("query", "sweep", "rerun", "reproduce", "queue", "project", "schedule"),
+    *("star", "note", "tag", "rm", "score", "samples", "export", "chat", "report"),
+    *("stalled", "profile"),
+    *("init", "schema", "check", "data", "mine", "plan", "metrics"),
+    *("doctor", "demo", "bench", "score-env", "gc", "version", "mcp"),
 )
 HEAVY = ("torch", "ray", "transformers", "pandas", "matplotlib", "httpx", "IPython", "pydantic")
 

@@ -14,15 +14,19 @@ from llmops_kernel.metrics.events import (
     EvalEvent,
     OutputEvent,
     PhaseEvent,
+    StallEvent,
     StartEvent,
     StepEvent,
+    SystemEvent,
     WarningEvent,
 )
+from llmops_kernel.metrics.system import HostSample, StackGroup, WorkerSample
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record import Attempt, RunRecord
 from llmops_kernel.store.store import RunStore
 from llmops_kernel.views.summary import list_runs
 from tests.cli.conftest import Llmops
+from tests.messages import missing
 from tests.server.runs import make_run
 
 
@@ -338,3 +342,38 @@ def test_show_says_what_a_run_that_has_not_begun_waits_for(
     shown = " ".join(capsys.readouterr().out.split())
     assert "Preparing the runtime environment… (11 min" in shown
     assert "the node gets the run's files" in shown
+
+
+def test_a_stalled_run_shows_its_stacks_and_writes_them(
+    two_runs: None, llmops: Llmops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert llmops("stalled", "toy-2") == 0
+    assert "no stall was seen" in capsys.readouterr().out
+    writer = JournalWriter([RunStore().folder("toy-1").journal], stream="1-driver", attempt=1)
+    writer.emit(
+        SystemEvent(
+            workers=(WorkerSample(rank=0, host="node-7", pid=41, memory_bytes=3 * 2**20),),
+            hosts=(HostSample(host="node-7", load=1.5),),
+        )
+    )
+    group = StackGroup(
+        ranks=(0,),
+        hosts=("node-7",),
+        pids=(41,),
+        state="code",
+        place="train.py:12 (spin)",
+        frames=("train.py:12 (spin)", "train.py:30 (main)"),
+    )
+    writer.emit(
+        StallEvent(
+            state="begin", step=2, waited_s=12.0, usual_s=0.5, message="Rank 0.", groups=(group,)
+        )
+    )
+    writer.close()
+    assert llmops("stalled", "toy-1", "--dump", str(tmp_path / "stacks.txt")) == 0
+    text = capsys.readouterr().out
+    assert not missing(text, "No step for 12 s after step 2", "train.py:30 (main)", "pid 41")
+    assert "train.py:12 (spin)" in (tmp_path / "stacks.txt").read_text()
+    assert llmops("show", "toy-1") == 0
+    shown = capsys.readouterr().out
+    assert not missing(shown, "Workers", "Hosts", "node-7", "3.00 MiB")

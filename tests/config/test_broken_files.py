@@ -409,6 +409,7 @@ def test_hooks_outside_the_workspace_do_not_travel(tmp_path: Path):
     assert "outside the workspace" in str(problem)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_hundred_thousand_rows_are_checked_in_two_seconds(tmp_path: Path):
     row = json.dumps(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmops_kernel.config.counted import counted
+from llmops_kernel.config.counted import counted, counted_resources
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,9 @@ from llmops_kernel.config.counted import counted
 )
 def test_a_noun_agrees_with_its_number(number: float | None, words: str) -> None:
     assert counted(number, "worker") == words
+
+
+def test_resources_are_counted_with_their_nouns_and_memory_in_gib() -> None:
+    amounts = {"CPU": 2.0, "GPU": 1.0, "object_store_memory": 3 * 1024**3}
+
+    assert counted_resources(amounts) == "2 CPUs and 1 GPU and 3 GiB of object store memory"

@@ -40,6 +40,11 @@ def reported(tmp_path: Path, **data: Any) -> list[str]:
             "worker_groups.1.name: two worker groups have the name w; rename one of them",
         ),
         (
+            {"head": {"price": {"kwh": 0.3}}},
+            "head.price.kwh: is not that of the other pods: the head and all worker groups need"
+            " the same; give all of them one price of a kWh",
+        ),
+        (
             {"head": {"price": 0.5}},
             "worker_groups.0.price.node_hour: is missing: the head and all worker groups need a"
             " price, or none of them; add the price, or remove the others",

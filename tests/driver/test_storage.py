@@ -211,7 +211,7 @@ def losses(events: list[Any]) -> dict[int, float | None]:
 @pytest.mark.slow
 @pytest.mark.beside
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("strategy", ["zero2", "zero3"])
+@pytest.mark.parametrize("strategy", [pytest.param("zero2", marks=pytest.mark.nightly), "zero3"])
 def test_other_nodes_go_on_where_the_first_ones_ended(
     train_apart: Train, make_config: Callable[..., Any], tmp_path: Path, strategy: str
 ) -> None:

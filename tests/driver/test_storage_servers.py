@@ -225,6 +225,7 @@ def without_port(value: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.beside
+@pytest.mark.nightly
 @pytest.mark.parametrize("server", ["gcs"], indirect=True)
 def test_googles_store_is_given_up_after_minutes(
     store: Store, run_id: str, monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,7 @@ def test_the_largest_that_fits_is_searched_for_once(submit: Submit, workspace: P
     assert losses == pytest.approx([step.loss for step in other.view.steps], rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_an_answer_that_later_runs_out_is_corrected(submit: Submit, workspace: Path) -> None:
     limit(workspace, fit=[(1, 4), (9, 2)], in_evaluation=64, rank=1)
     with (workspace / "hooks.py").open("a") as hooks:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import signal
-import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.train.script.conftest import ScriptRun
+from tests.waiting import until
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[ScriptRun]:
+    with closing(ScriptRun(tmp_path)) as run:
+        yield run
+
 
 TRANSFORMERS = """
     import sys, torch
@@ -29,8 +38,7 @@ TRANSFORMERS = """
 """
 
 
-def test_transformers_reports_steps_tokens_flops_and_evaluations(tmp_path: Path) -> None:
-    run = ScriptRun(tmp_path)
+def test_transformers_reports_steps_tokens_flops_and_evaluations(run: ScriptRun) -> None:
     run.write(TRANSFORMERS)
     assert run.run("4") == 0, run.output
     steps: list[Any] = run.events("step")
@@ -78,10 +86,9 @@ LIGHTNING = """
 
 
 def test_lightning_reports_what_the_module_logs_and_its_validations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: ScriptRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLMOPS_PEAK_TFLOPS", "10")  # Of most CPUs it is not known.
-    run = ScriptRun(tmp_path)
     run.write(LIGHTNING)
     assert run.run("10") == 0, run.output
     steps: list[Any] = run.events("step")
@@ -94,15 +101,11 @@ def test_lightning_reports_what_the_module_logs_and_its_validations(
 
 
 @pytest.mark.parametrize("script", [TRANSFORMERS, LIGHTNING])
-def test_a_stop_saves_a_checkpoint_and_a_retry_resumes_there(tmp_path: Path, script: str) -> None:
-    run = ScriptRun(tmp_path)
+def test_a_stop_saves_a_checkpoint_and_a_retry_resumes_there(run: ScriptRun, script: str) -> None:
     run.write(script)
     process = run.start("100000")
-    deadline = time.monotonic() + 90
-    while len(run.events("step")) < 20:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
+    until(lambda: len(run.events("step")) >= 20 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[0]
     process.send_signal(signal.SIGTERM)
     assert run.finish(process) == 0, run.output
     [end] = run.events("end")

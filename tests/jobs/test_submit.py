@@ -85,8 +85,8 @@ def test_more_runs_than_the_machine_has_memory_for_are_refused_before_a_driver_s
     store, workspace, nobody
 ):
     with pytest.raises(SubmissionError) as caught:
-        submit_run(submission(workspace), store=store, cluster=crowded(34), client=nobody)
-    values = ("34", "'test'", "2 CPUs", "at most 32", "128 MiB", "1.2 %")
+        submit_run(submission(workspace), store=store, cluster=crowded(44), client=nobody)
+    values = ("44", "'test'", "2 CPUs", "at most 42", "128 MiB")
     assert missing(str(caught.value), *values) == []
     assert "llmops stop" in caught.value.remedy
     assert left_behind(store) == []
@@ -95,19 +95,19 @@ def test_more_runs_than_the_machine_has_memory_for_are_refused_before_a_driver_s
 def test_a_retry_waits_like_a_new_run(store, make_run, worker, nobody):
     run_id = make_run()
     worker(run_id).emit(EndEvent(state="FAILED"))
-    with pytest.raises(SubmissionError, match="34 runs are active"):
-        retry_run(store, run_id, cluster=crowded(34), client=nobody)
+    with pytest.raises(SubmissionError, match="44 runs are active"):
+        retry_run(store, run_id, cluster=crowded(44), client=nobody)
 
 
 @pytest.mark.parametrize(
     "cluster",
     [
-        crowded(33),
-        crowded(34, num_cpus=64.0),
-        crowded(31, num_cpus=16.0, memory_bytes=8 * 1024**3),
+        crowded(43),
+        crowded(44, num_cpus=64.0),
+        crowded(36, num_cpus=16.0, memory_bytes=8 * 1024**3),
         crowded(9, memory_bytes=1024**3),
-        crowded(34, provider="kuberay"),
-        crowded(34, memory_bytes=None),
+        crowded(44, provider="kuberay"),
+        crowded(44, memory_bytes=None),
     ],
 )
 def test_fewer_runs_may_wait(cluster):
@@ -117,11 +117,11 @@ def test_fewer_runs_may_wait(cluster):
 @pytest.mark.parametrize(
     ("cluster", "most"),
     [
-        (crowded(34), 32),
-        (crowded(34, memory_bytes=64 * 1024**3), 32),
-        (crowded(32, num_cpus=16.0, memory_bytes=8 * 1024**3), 16),
+        (crowded(44), 42),
+        (crowded(98, memory_bytes=64 * 1024**3), 96),
+        (crowded(37, num_cpus=16.0, memory_bytes=8 * 1024**3), 21),
         (crowded(10, memory_bytes=1024**3), 8),
-        (crowded(12, warm="off (template)"), 10),
+        (crowded(16, warm="off (template)"), 14),
     ],
 )
 def test_so_many_may_wait_as_memory_and_processors_have_room_for(cluster, most):

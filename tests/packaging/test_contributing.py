@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 TOP = (
-    "llmops_kernel", "tests", "extension", "cluster_templates", "notebooks", "binder", ".ci",
+    "llmops_kernel", "tests", "extension", "cluster_templates", "notebooks", "binder", "docs",
+    ".ci",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("demo", "lab", "doctor", "check", "test", "test-all", "clean", "help")
+TARGETS = ("demo", "lab", "doctor", "check", "test", "test-all", "docs", "clean", "help")
 
 
 def _make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def test_new_pins_are_installed(installed: Path) -> None:
     later_s = time.time() + 5
     os.utime(installed / "constraints.txt", (later_s, later_s))
     planned = _make("-n", "install", folder=installed).stdout
-    words = ("torch==", "deepspeed", "[train,lab,kubernetes,test]")
+    words = ("torch==", "deepspeed", "[train,lab,kubernetes,agents,test]")
     order = [planned.index(word) for word in words]
     assert order == sorted(order)
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from llmops_kernel.kinds.train import COLUMNS
-from llmops_kernel.metrics.events import EvalEvent
+from llmops_kernel.metrics.events import EvalEvent, ProfileEvent
 from llmops_kernel.store.package.packages import build
 from llmops_kernel.store.package.workspace import scan
 from llmops_kernel.store.store import RunStore
@@ -82,7 +82,8 @@ async def test_notes_change_one_by_one(ask: Ask, store: RunStore) -> None:
     assert (await ask("runs/r-1", "PATCH", title="mine"))[0] == 200
     code, reported = await ask("runs/r-1", "PATCH", starred=True, note="so far so good")
     expected = {"title": "mine", "starred": True, "note": "so far so good"}
-    assert (code, reported) == (200, {**expected, "tags": [], "colour": ""})
+    empty = dict.fromkeys(("group", "project", "phase", "colour"), "")
+    assert (code, reported) == (200, {**expected, **empty, "tags": []})
     assert (await ask("runs"))[1][0]["title"] == "mine"
     assert (await ask("runs/r-1", "PATCH", titel="x"))[0] == 422
     assert (await ask("runs/r-1", "PATCH", title="x" * 201))[0] >= 400
@@ -184,6 +185,38 @@ async def test_stop_and_retry_are_operations(ask: Ask, store: RunStore) -> None:
     assert (code, operation["kind"]) == (202, "stop")
     assert (await ended(ask, operation))["state"] == "done"  # There was nothing left to stop.
     _, operation = await ask("runs/r-1/retry", "POST")
+    reported = await ended(ask, operation)
+    assert (reported["state"], bool(reported["trouble"]["remedy"])) == ("failed", True)
+
+
+async def test_a_profile_is_asked_for_and_read(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1", steps=2)
+    make_run(store, "s-1", steps=2, ended=None, kind="score")
+    for run_id, body, error in (
+        ("r-1", {}, "RunStateError"),
+        ("r-1", {"steps": 101}, "profile 1 to 100 steps"),
+        ("s-1", {}, "llmops bench"),
+    ):
+        code, operation = await ask(f"runs/{run_id}/profile", "POST", **body)
+        assert (code, operation["kind"]) == (202, "profile")
+        reported = await ended(ask, operation)
+        assert reported["state"] == "failed"
+        assert error == "RunStateError" or error in reported["trouble"]["remedy"]
+    code, operation = await ask("runs/r-1/restart", "POST")
+    assert (code, operation["kind"]) == (202, "restart")
+    assert (await ask("runs/r-1/profile"))[0] == 404
+    writer = worker(store, "r-1", attempt=2)
+    writer.emit(ProfileEvent(first_step=1, last_step=2, path="/x"))
+    writer.close()
+    code, detail = await ask("runs/r-1/profile?number=0")
+    assert (code, detail["number"], detail["calls"]) == (200, 0, [])
+
+
+async def test_a_run_that_has_ended_is_not_moved_in_the_queue(ask: Ask, store: RunStore) -> None:
+    make_run(store, "r-1", steps=2)
+    assert (await ask("runs/r-1/queue", "POST", priority="urgent"))[0] == 422
+    code, operation = await ask("runs/r-1/queue", "POST", before="")
+    assert (code, operation["kind"]) == (202, "move")
     reported = await ended(ask, operation)
     assert (reported["state"], bool(reported["trouble"]["remedy"])) == ("failed", True)
 

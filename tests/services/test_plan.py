@@ -16,7 +16,8 @@ from llmops_kernel.errors import ConfigError, ModelError
 from llmops_kernel.hardware.accelerators import find
 from llmops_kernel.hardware.precision import cpu_name
 from llmops_kernel.hardware.priority import cores_each
-from llmops_kernel.metrics.events import MeasuredRun, PlannedRun, StartEvent
+from llmops_kernel.metrics.events import StartEvent
+from llmops_kernel.metrics.planned import MeasuredRun, PlannedRun
 from llmops_kernel.planner.learning import device_key
 from llmops_kernel.planner.memory import PARTS
 from llmops_kernel.planner.speed import work

@@ -8,6 +8,9 @@ What decides the next setting, what is saved and where the next fork resumes is 
 which starts the next worker group there, is not in it (tests/end_to_end/test_out_of_memory.py does
 that). One worker, ddp, no dropout.
 
+A fork that a library of C ends for want of memory (libgomp, an exception that nothing catches) is
+restarted with the same setting, `training.max_failures` times in all, as Ray's worker groups are.
+
 A config passes if it ends with all steps once, as read from its journal, and the losses of a
 training without a limit that had its last setting from the start; or if that setting, the last of
 all, does not fit from the start either.
@@ -51,6 +54,8 @@ from llmops_kernel.train.failures import describe
 TOLERANCE = 1e-5
 """Relative: float32 adds up the rows of a step in another order."""
 CHILD_S = 240.0
+DIED = "Killed"
+"""The error of a fork that gave no answer."""
 
 
 def random_config(draw: random.Random) -> TrainingConfig:
@@ -187,18 +192,24 @@ def train(config: TrainingConfig, folder: Path, number: int, limit: Limit | None
     child = fork.Process(target=_child, args=(config, folder, number, limit, there))
     child.start()
     there.close()
-    answer: dict[str, Any] = {"error": "Killed", "message": "no answer", "out_of_memory": False}
+    answer: dict[str, Any] = {"error": DIED, "message": "no answer", "out_of_memory": False}
     if here.poll(CHILD_S):
         try:
             answer = here.recv()
         except EOFError:
             child.join()
-            answer["message"] = f"exit code {child.exitcode}"
+            answer["message"] = f"exit code {child.exitcode}: {_last_line(folder, number)}"
             answer["out_of_memory"] = child.exitcode == -9 and oom_kills() != before
             answer["phase"] = _open_phase(folder)
     child.kill()
     child.join()
     return answer
+
+
+def _last_line(folder: Path, number: int) -> str:
+    """Return what a fork that ended without an answer has printed last."""
+    lines = (folder / f"{number}.log").read_text(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _open_phase(folder: Path) -> str:
@@ -242,16 +253,22 @@ def adapted(
     """
     controller = JournalWriter([folder / "journal"], stream="1-controller", attempt=1)
     places: Counter[str] = Counter()
+    restarts = config.training.max_failures
     for number in range(1, 30):
         failure = train(config, folder, number, limit)
+        newest = latest(folder / "checkpoints")
+        step = newest.step if newest else 0
+        if failure.get("error") == DIED and not failure["out_of_memory"] and restarts:
+            restarts -= 1
+            places["died"] += 1
+            controller.emit(RestartEvent(from_step=step, cause=failure["message"]))
+            continue
         if not failure.get("out_of_memory"):
             return config, failure, places
         places[failure["phase"] or "step"] += 1
         changes = next_setting(config, on_gpu=False, in_evaluation=failure["phase"] == "evaluate")
         if changes is None:
             return config, failure, places
-        newest = latest(folder / "checkpoints")
-        step = newest.step if newest else 0
         controller.emit(RestartEvent(from_step=step, cause="out of memory", changes=changes))
         config = changed(config, changes)
     raise AssertionError("the settings have no end")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmops_kernel.store.compiled_ops import own_ops_folder
 from tests.soak.namespaces import tmpfs
 from tests.tiny_training import write_rows
 
@@ -122,7 +123,7 @@ class User:
         tmpfs(self.home / "disk", size=str(DISK_BYTES), mode=0o700, uid=self.uid)
         templates = self.work / "cluster_templates"
         # No run here uses ZeRO: with this file no head starts a compiler for minutes.
-        compiled = self.home / "cache" / "torch_extensions" / "soak_shm_comm"
+        compiled = own_ops_folder(self.home / "cache") / "soak_shm_comm"
         for folder in (templates, compiled, self.truth):
             folder.mkdir(parents=True)
         (compiled / "unused.so").touch()

@@ -32,6 +32,8 @@ class Process:
         self.newest: StoredCheckpoint | None = None
         self.flops: FlopsOf | None = None
         self.counted: list[str] = []
+        self.profiled: set[int] = set()
+        self.beats: list[tuple[int, float | None, bool]] = []
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -45,6 +47,16 @@ class Process:
     def peak(self, dtype: str, device: str) -> Peak:
         assert device == "cpu"
         return self.known_peak
+
+    def beat(self, step: int, *, time_s: float | None, data_s: float | None, is_last: bool) -> None:
+        self.beats.append((step, time_s, is_last))
+
+    @property
+    def is_profiled(self) -> bool:
+        return self.beats[-1][0] in self.profiled
+
+    def end_step(self, step: int, *, time_s: float | None, is_last: bool) -> bool:
+        return step in self.profiled
 
     def flops_of(self, model: Any) -> FlopsOf | None:
         self.counted.append(type(model).__name__)
@@ -108,6 +120,20 @@ def test_mfu_comes_from_the_model_and_its_tokens() -> None:
     assert step.loss == 2.5
     assert step.flops == expected
     assert step.mfu == pytest.approx(expected / (step.step_time_s or 0) / 1e10)
+
+
+def test_a_profiled_step_has_no_speed_and_what_follows_it_is_in_no_step() -> None:
+    process = Process()
+    process.profiled = {2}
+    tracker = Tracker(process, clock=Clock())
+    tracker.start(total_steps=3)
+    for _ in range(3):
+        tracker.step(loss=1.0, tokens=8, flops=1e6)
+    steps = process.of("step")
+    assert [step.profiled for step in steps] == [None, True, None]
+    assert [step.tokens_per_second is None for step in steps] == [False, True, False]
+    assert [step.mfu for step in steps] == [None, None, None]
+    assert {step.step_time_s for step in steps} == {1}
 
 
 @pytest.mark.parametrize(

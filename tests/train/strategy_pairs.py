@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.metrics.events import AnyEvent
+from llmops_kernel.store.compiled_ops import own_ops_folder
 from llmops_kernel.store.journal.journal import FolderTail
 from tests.train.conftest import PEAK_TFLOPS
 
@@ -30,7 +31,7 @@ def compiled_ops() -> dict[str, str]:
     With another release of ninja than Ray's workers find, each would compile them all again.
     """
     return {
-        "TORCH_EXTENSIONS_DIR": str(Path(os.environ["LLMOPS_CACHE"]) / "torch_extensions"),
+        "TORCH_EXTENSIONS_DIR": str(own_ops_folder(Path(os.environ["LLMOPS_CACHE"]))),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }
 

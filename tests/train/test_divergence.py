@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from llmops_kernel.errors import DivergedError
 from llmops_kernel.metrics.events import AnyEvent
 from llmops_kernel.store.journal.journal import FolderTail, JournalWriter
 from llmops_kernel.train.context import WorkerContext
-from llmops_kernel.train.divergence import MAX_SKIPPED_IN_A_ROW, DivergenceGuard
+from llmops_kernel.train.data.examples import Example
+from llmops_kernel.train.divergence import (
+    MAX_SKIPPED_IN_A_ROW,
+    DivergenceGuard,
+    LossSpikes,
+    StepBatches,
+)
 from tests.train.nan_hooks import write_nan_hooks
 from tests.train.test_loop import of, run
 
@@ -230,3 +239,92 @@ def test_an_evaluation_of_a_broken_model_stops_before_the_first_step(
     assert math.isnan(evaluation.metrics["eval_loss"])
     assert message.startswith("The evaluation loss is nan after step 0.")
     assert not of(events, "step")
+
+
+# --- Which rows it was ---
+
+
+POISON = """
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from llmops_kernel.models.catalogue import prepare
+
+def build_model(config):
+    folder = str(prepare("tiny-llama"))
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    poison = AutoTokenizer.from_pretrained(folder)("{text}")["input_ids"]
+    seen = []
+
+    def look(module, arguments, named):
+        rows = named["input_ids"].tolist()
+        seen[:] = [any(row[: len(poison)] == poison for row in rows)]
+
+    model.register_forward_pre_hook(look, with_kwargs=True)
+    model.lm_head.register_forward_hook(
+        lambda module, inputs, output: output * (float("nan") if seen[0] else 1.0)
+    )
+    return model
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.beside
+def test_the_row_whose_loss_is_nan_is_named_by_its_number_and_text(
+    make_config: Config, workspace: Path, tmp_path: Path
+) -> None:
+    texts = [f"{number} apples are in the {number}. basket" for number in range(1, 33)]
+    texts[20] = "this one is poison for the model"
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (workspace / "poison.jsonl").write_text(lines)
+    (workspace / "hooks.py").write_text(POISON.replace("{text}", "this one is poison"))
+    config = make_config(
+        method="full",
+        hooks="hooks.py",
+        data={"train": "poison.jsonl"},
+        training={"max_steps": 8, "global_batch_size": 4, "micro_batch_size": 1},
+        performance="off",
+    )
+    events, message = train(config, tmp_path / "run", workspace)
+    step = of(events, "step")[-1].step
+    assert f"at step {step}." in message
+    assert "The batch: rank 0, micro batch" in message
+    assert "of 4: row 21 “this one is poison for the model”" in message
+    assert "apples" not in message
+
+
+def test_the_worst_micro_batch_is_the_one_that_is_not_finite_else_the_highest() -> None:
+    batches = StepBatches()
+    rows = [Example([1, 5, 6], [1, 5, 6]), Example([1, 7], [1, 7]), Example([1, 8], [1, 8])]
+    assert batches.worst(rows, Words()) == (False, 0.0, "")
+    padded = {"input_ids": torch.tensor([[1, 8, 0], [1, 7, 0]])}
+    batches.add({**padded, "attention_mask": torch.tensor([[1, 1, 0], [1, 1, 0]])}, 3.0)
+    joined = torch.tensor([[0, 1, 2, 0, 1]])
+    packed = {"input_ids": torch.tensor([[1, 5, 6, 1, 7]]), "position_ids": joined}
+    batches.add(packed, torch.tensor(9.0))
+    first = batches.worst(rows, Words())
+    assert first == (False, 9.0, "micro batch 2 of 2: row 1 “1 5 6”, row 2 “1 7”")
+    batches.add({**padded, "attention_mask": torch.ones(2, 3)}, torch.tensor(NAN))
+    assert batches.worst(rows, Words())[0] is True
+    assert batches.worst(iter(rows), Words())[2] == "micro batch 3 of 3: “1 8 0”, “1 7 0”"
+
+
+class Words:
+    """A tokenizer that writes numbers."""
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        return " ".join(map(str, ids))
+
+
+def test_a_loss_that_jumps_is_told_once_with_the_rows(guarded: Callable[[str], Guarded]) -> None:
+    one = guarded("stop")
+    for step in range(1, 61):
+        loss = 40.0 if step in (30, 33) else 5.0 + 0.1 * (step % 3)
+        one.guard.check_step(step, loss=loss, grad_norm=1.0)
+    [message] = one.messages()
+    assert message.startswith("The loss jumps to 40 at step 30;")
+    assert "is 5.1." in message
+
+
+def test_noise_and_a_falling_loss_are_no_spike() -> None:
+    spikes, values = LossSpikes(), random.Random(3)
+    assert {spikes.add(8.0 * 0.99**step + values.gauss(0, 0.3)) for step in range(400)} == {None}
+    assert {LossSpikes().add(loss) for loss in (5.0, 500.0)} == {None}  # Too few to compare with.

@@ -71,7 +71,7 @@ def test_a_nan_on_one_worker_stops_both_at_the_same_step(
     assert pairs.run(config, tmp_path / "stop", workspace) == [1, 1]
     for rank in range(2):
         log = (tmp_path / "stop" / f"{rank}.log").read_text()
-        assert "DivergedError: The loss is nan at step 3." in log
+        assert "DivergedError: The loss is nan at step 3. The batch: rank 1, micro batch" in log
     steps = [e for e in FolderTail(tmp_path / "stop" / "journal").read() if e.kind == "step"]
     assert [math.isnan(step.loss or 0.0) for step in steps] == [False, False, True]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llmops_kernel.metrics.events import MeasuredRun, PlannedRun
+from llmops_kernel.metrics.planned import MeasuredRun, PlannedRun
 from llmops_kernel.planner.plan import Hardware, plan
 from llmops_kernel.planner.speed import Rates
 from llmops_kernel.views import plan as views

@@ -29,6 +29,12 @@ class FolderRun:
         lines = files[-1].read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-(tail or 0) :])
 
+    def profile(self, steps: int) -> None:
+        self.stop()
+
+    def restart(self) -> None:
+        self.stop()
+
     def stop(self) -> None:
         raise RunStateError(
             f"Run {self.id} was opened from its folder, so it cannot be stopped from here.",

@@ -15,11 +15,13 @@ import pytest
 
 from llmops_kernel.errors import ClusterUnreachableError
 from llmops_kernel.kinds.train import COLUMNS
-from llmops_kernel.metrics.events import StepEvent
+from llmops_kernel.metrics.events import ProfileEvent, StepEvent
+from llmops_kernel.metrics.profile import CallTime
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.paths import RunFolder
 from llmops_kernel.store.record import RunRecord
 from llmops_kernel.widgets.show import RunPanel, follow_in_background
+from tests.waiting import until
 from tests.widgets.folder_run import FolderRun, FolderSource
 
 ROOT = Path(__file__).parents[2]
@@ -157,11 +159,34 @@ def test_background_outlives_a_silent_cluster_and_ends_with_the_run(simulate: An
     assert panel.state["state"] == "SUCCEEDED"
 
 
+def test_a_profile_is_asked_for_and_its_calls_come_on_demand(simulate: Any, opened: Any) -> None:
+    run = simulate(steps=30)
+    run.start_up()
+    run.start()
+    for _ in run.train(last=10):
+        pass
+    tree = (CallTime(name="thread 1", calls=1, cpu_s=1.0, self_cpu_s=0.0),)
+    run.worker.emit(ProfileEvent(first_step=3, last_step=5, path="/x", calls=tree))
+    panel = Recorded(opened(run), clock=run.clock)
+    panel.refresh()
+    assert panel.state["profiles"]["can"]
+    assert [one["title"] for one in panel.state["profiles"]["done"]] == ["steps 3 to 5"]
+    assert "thread 1" not in str(panel.state)  # The tree is not sent with each change.
+    for content in ({"kind": "profile_of", "number": 0}, {"kind": "profile_of", "number": 7}):
+        panel._on_message(None, content, None)
+    ((content, _),) = panel.sent
+    assert content["detail"]["calls"][0]["name"] == "thread 1"
+    panel._on_message(None, {"kind": "profile"}, None)
+    until(lambda: panel.sent[1:], timeout_s=10)
+    assert panel.sent[1][0] == {"kind": "acted", "action": "profile"}
+    assert panel.notice["remedy"] == f"llmops stop {run.run_id}"
+
+
 def test_one_module_without_imports() -> None:
     source = str(RunPanel._esm)
     assert re.search(r"\bexport\b.*\bdefault\b", source)
     assert not re.search(r"\bimport\b", source)
-    assert "http://" not in source
+    assert "http://" not in source.replace("http://www.w3.org/2000/svg", "")  # A name.
     assert "MIT" in (ROOT / "llmops_kernel/widgets/static/uPlot.LICENSE").read_text()
 
 

@@ -34,7 +34,8 @@ export function Details(props: {
       : []),
     [trans.__('jobs so far'), fmt.count(info.jobs_total)],
     [trans.__('fork server'), warmLine(info)],
-    [trans.__('dashboard'), info.dashboard_url]
+    [trans.__('dashboard'), info.dashboard_url],
+    ...(info.runs_url ? [[trans.__('runs in Grafana'), info.runs_url]] : [])
   ];
   return (
     <>

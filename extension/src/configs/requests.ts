@@ -80,9 +80,10 @@ export function submit(
   llmops: ILLMOps,
   what: ISubmission,
   cluster: string,
-  overrides: string[]
+  overrides: string[],
+  strict: boolean
 ): Promise<OperationInfo> {
-  return post(llmops, 'runs', { ...what, cluster, overrides });
+  return post(llmops, 'runs', { ...what, cluster, overrides, strict });
 }
 
 /** Start a cluster from a template file, or again by its name. */

@@ -52,7 +52,7 @@ export class Submitter {
     cluster: string | null,
     overrides: string[]
   ): Promise<void> {
-    const { llmops, choice } = this.services;
+    const { llmops, choice, preferences } = this.services;
     if (cluster === null) {
       await this.offerCluster();
       return;
@@ -62,7 +62,13 @@ export class Submitter {
       if (!(await this.makeReady(cluster))) {
         return;
       }
-      const begun = await requests.submit(llmops, what, cluster, overrides);
+      const begun = await requests.submit(
+        llmops,
+        what,
+        cluster,
+        overrides,
+        preferences.refuseTooLarge
+      );
       choice.used(cluster);
       const ended = await this.follow(
         begun,

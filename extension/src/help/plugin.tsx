@@ -130,7 +130,7 @@ export function steps(): IStep[] {
   ];
 }
 
-/** The words of the screens, as the README explains them. */
+/** The words of the screens, as docs/start/words.md explains them. */
 export function words(): [string, string][] {
   return [
     [

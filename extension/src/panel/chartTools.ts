@@ -162,7 +162,7 @@ function toggled(list: readonly string[], item: string): string[] {
     : [...list, item];
 }
 
-function download(name: string, blob: Blob): void {
+export function download(name: string, blob: Blob): void {
   const url = URL.createObjectURL(blob);
   const link = h('a', { href: url, download: name });
   document.body.append(link);

@@ -216,6 +216,15 @@ export class Charts {
       const [[at]] = atSteps([[step, 0]], steps, x);
       return { x: at, bad };
     });
+    zoom.bands = (state.profiles?.done ?? []).map(({ first, last }) => {
+      const ends: Point[] = [
+        [first - 1, 0],
+        [last, 0]
+      ];
+      const [[begin], [end]] = atSteps(ends, steps, x);
+      // A step is as wide as itself, also a single one.
+      return x.key === 'step' ? [begin + 0.5, end + 0.5] : [begin, end];
+    });
     return { x, steps, choice: this._choice };
   }
 
@@ -343,7 +352,11 @@ function notesOf(state: IPanelState, { smoothing }: IChartChoice): string[] {
   const restarts = (state.restart_steps ?? []).map(step =>
     step.toLocaleString('en')
   );
+  const profiled = (state.profiles?.done ?? []).map(({ title }) => title);
   return [
+    profiled.length
+      ? `Profiled: ${profiled.slice(-5).join(', ')} (shaded); they are in no figure of speed.`
+      : '',
     restarts.length
       ? `Restarted after step ${restarts.join(', ')} (dashed lines).`
       : '',

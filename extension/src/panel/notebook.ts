@@ -1,10 +1,11 @@
 /**
  * The panel as the widget of a notebook: `scripts/widget.mjs` makes one module of it, which
  * llmops_kernel/widgets/show.py loads. Its traits are state, log, notice, can_page and
- * columns; messages out: hello, resync, stop, samples; in: rows, samples.
+ * columns; messages out: hello, resync, stop, restart, profile, profile_of, samples; in: rows, samples,
+ * profile, acted.
  */
 
-import { PanelSamples } from '../wire';
+import { PanelSamples, ProfileDetail } from '../wire';
 import { browserStore } from './chartTools';
 import { RunPanel } from './panel';
 import { RunData } from './runData';
@@ -24,7 +25,10 @@ interface ITraits {
 }
 
 type Message =
-  { kind: 'rows'; first: number } | { kind: 'samples'; page: PanelSamples };
+  | { kind: 'rows'; first: number }
+  | { kind: 'samples'; page: PanelSamples }
+  | { kind: 'profile'; detail: ProfileDetail }
+  | { kind: 'acted'; action: string };
 
 /** The widget's model, as far as it is used here. */
 export interface IWidgetModel {
@@ -41,6 +45,8 @@ export default () => {
   const data = new RunData();
   const panels = new Set<RunPanel>();
   let samples: PanelSamples | null = null;
+  let profile: ProfileDetail | null = null;
+  const acting = new Map<string, () => void>();
   const drawAll = () => panels.forEach(panel => panel.draw());
 
   function initialize({ model }: { model: IWidgetModel }): () => void {
@@ -59,6 +65,11 @@ export default () => {
       if (message.kind === 'samples') {
         samples = message.page;
         panels.forEach(panel => panel.show({ samples }));
+      } else if (message.kind === 'profile') {
+        profile = message.detail;
+        panels.forEach(panel => panel.show({ profile }));
+      } else if (message.kind === 'acted') {
+        acting.get(message.action)?.();
       } else if (message.kind === 'rows') {
         if (!data.write(message.first, buffers?.[0])) {
           model.send({ kind: 'resync' });
@@ -82,14 +93,25 @@ export default () => {
 
   function render(view: { model: IWidgetModel; el: HTMLElement }): () => void {
     const { model, el } = view;
+    const act = (kind: string) =>
+      new Promise<void>(resolve => {
+        acting.set(kind, resolve);
+        model.send({ kind });
+      });
+    const canAsk = model.get('can_page');
     const panel = new RunPanel(el, data, {
       charts: browserStore(),
       stop: () => model.send({ kind: 'stop' }),
-      askForSamples: model.get('can_page')
+      restart: () => act('restart'),
+      profile: () => act('profile'),
+      askForProfile: canAsk
+        ? number => model.send({ kind: 'profile_of', number })
+        : undefined,
+      askForSamples: canAsk
         ? first => model.send({ kind: 'samples', first })
         : undefined
     });
-    panel.show({ ...traitsOf(model), samples });
+    panel.show({ ...traitsOf(model), samples, profile });
     panels.add(panel);
     const hello = () => model.send({ kind: 'hello' });
     hello();

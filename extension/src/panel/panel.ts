@@ -1,7 +1,8 @@
-import { PanelSamples } from '../wire';
+import { PanelSamples, ProfileDetail } from '../wire';
 import { IChartStore } from './chartTools';
 import { Charts } from './charts';
 import { h } from './dom';
+import { profiles } from './profiles';
 import { RunData } from './runData';
 import { samples } from './samples';
 import {
@@ -18,6 +19,8 @@ import {
   waterfall
 } from './sections';
 import { INotice, IPanelState } from './state';
+import { trackers } from './trackers';
+import { SystemCharts, stall } from './system';
 
 /** All that a panel draws besides the rows of its run. */
 interface IPanelContent {
@@ -26,12 +29,20 @@ interface IPanelContent {
   notice: INotice | null;
   /** The samples that were asked for last, once they have come. */
   samples: PanelSamples | null;
+  /** The profile that was asked for last, once it has come. */
+  profile: ProfileDetail | null;
 }
 
 /** Done for the user of a panel; an action that is missing has no button. */
 export interface IPanelActions {
   charts: IChartStore;
   stop?: () => void;
+  /** End a run that makes no step, and go on from its last checkpoint. */
+  restart?: () => Promise<void>;
+  /** Ask the run to profile its next steps. */
+  profile?: (steps: number) => Promise<void>;
+  /** Ask for one profile of those that are there. */
+  askForProfile?: (number: number) => void;
   /** Submit the run again with the change that its verdict proposes. */
   tryChange?: (overrides: string[]) => void;
   /** Ask for the samples from this number on. */
@@ -50,7 +61,14 @@ export class RunPanel {
     const messagesPart = messages();
     const samplesPart = samples(actions.askForSamples);
     const log = logTail();
-    const before = [header(actions.stop), progress(), figures()];
+    const system = new SystemCharts();
+    const profilesPart = profiles(actions);
+    const before = [
+      header(actions.stop),
+      progress(),
+      figures(),
+      stall(actions.restart)
+    ];
     const after = [
       waterfall(),
       losses(actions.tryChange),
@@ -58,29 +76,34 @@ export class RunPanel {
       evaluations(),
       members()
     ];
-    const last = outputs();
+    const last = [outputs(), trackers()];
     const parts = [
       ...before,
       messagesPart,
       charts,
+      system,
+      profilesPart,
       ...after,
       samplesPart,
-      last,
+      ...last,
       log
     ];
     const elements = parts.map(({ element }) => element);
     const root = h('section.run', { 'aria-label': 'Run' }, ...elements);
     host.append(root);
     this._charts = charts;
+    this._system = system;
     this._drawNow = () => {
       const { state, notice } = this._content;
-      [...before, ...after, last].forEach(part => part.update(state));
+      [...before, ...after, ...last].forEach(part => part.update(state));
       messagesPart.update(state, notice);
       samplesPart.update(state, this._content.samples);
+      profilesPart.update(state, this._content.profile);
       log.update(this._content.log);
       root.dataset.state = state.state ?? '';
       root.dataset.steps = String(data.count);
       charts.draw(state);
+      system.update(state);
     };
     this._theme.observe(document.body, {
       attributes: true,
@@ -104,16 +127,22 @@ export class RunPanel {
     cancelAnimationFrame(this._frame);
     this._theme.disconnect();
     this._charts.dispose();
+    this._system.dispose();
   }
 
   private _content: IPanelContent = {
     state: {},
     log: '',
     notice: null,
-    samples: null
+    samples: null,
+    profile: null
   };
   private _charts: Charts;
+  private _system: SystemCharts;
   private _drawNow: () => void;
   private _frame = 0;
-  private _theme = new MutationObserver(() => this._charts.redraw());
+  private _theme = new MutationObserver(() => {
+    this._charts.redraw();
+    this._system.redraw();
+  });
 }

@@ -132,6 +132,25 @@ export interface IMark {
   color?: string;
 }
 
+/** A part of the x axis, such as steps that were profiled. */
+export type Band = Range;
+
+function drawBands(plot: uPlot, bands: readonly Band[]): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.globalAlpha = 0.18;
+  ctx.fillStyle = cssColor(plot.root, '--jp-warn-color1', '#e65100');
+  for (const [begin, end] of bands) {
+    const [left, right] = [begin, end].map(x => plot.valToPos(x, 'x', true));
+    const width = Math.max(right - left, 2 * devicePixelRatio);
+    ctx.fillRect(left, bbox.top, width, bbox.height);
+  }
+  ctx.restore();
+}
+
 function drawMarks(plot: uPlot, marks: readonly IMark[]): void {
   const { ctx, bbox } = plot;
   ctx.save();
@@ -168,6 +187,8 @@ export class Zoom {
   /** The whole range of the x axis. */
   bounds: Range = [0, 1];
   marks: readonly IMark[] = [];
+  /** Steps that were profiled. */
+  bands: readonly Band[] = [];
 
   get isZoomed(): boolean {
     return this._part !== null;
@@ -228,6 +249,10 @@ function makePlot(
   const xText = isStep
     ? (step: number) => step.toLocaleString('en')
     : shortNumber;
+  const isProfiled = (value: number) =>
+    zoom.bands.some(([begin, end]) => begin < value && value <= end);
+  const named = (value: number) =>
+    isProfiled(value) ? `${xText(value)} (profiled)` : xText(value);
   const yRange = plan.fromZero ? fromZero : valueRange;
   const options: uPlot.Options = {
     width: Math.max(host.clientWidth, 160),
@@ -254,10 +279,11 @@ function makePlot(
     legend: { live: true },
     hooks: {
       setSelect: [plot => zoomIntoSelection(plot, zoom)],
+      drawClear: [plot => drawBands(plot, zoom.bands)],
       draw: [plot => drawMarks(plot, zoom.marks)]
     },
     series: [
-      { label: x.label, value: legendValue('', xText) },
+      { label: x.label, value: legendValue('', named) },
       ...lines.map(line => seriesOf(host, line, unit))
     ]
   };

@@ -394,15 +394,18 @@ function tableFold(title: string, least = 1) {
   return { element, draw };
 }
 
+/** A long text may be cut off in its cell. */
+const titleOf = (cell: string) => (cell.length > 30 ? cell : null);
+
 /** A table that may be larger than its place: it scrolls by the arrow keys too. */
-function scrolled(
+export function scrolled(
   label: string,
   columns: readonly string[],
   rows: readonly string[][]
 ): HTMLElement {
   const head = columns.map(name => h('th', { scope: 'col' }, name));
   const body = rows.map(row =>
-    h('tr', {}, ...row.map(cell => h('td', {}, cell)))
+    h('tr', {}, ...row.map(cell => h('td', { title: titleOf(cell) }, cell)))
   );
   const table = h(
     'table.table',
@@ -435,7 +438,7 @@ export function outputs(): ISection {
   return { element, update: state => draw(state.outputs ?? []) };
 }
 
-function copyButton(text: string): HTMLButtonElement {
+export function copyButton(text: string): HTMLButtonElement {
   const copy = async () => {
     const isCopied = await toClipboard(text);
     element.textContent = isCopied ? 'Copied' : 'Copy';

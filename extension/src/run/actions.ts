@@ -14,7 +14,13 @@ import { ILLMOps, IOperations, IPreferences, IRunsModel } from '../tokens';
 import { trans } from '../trans';
 import { confirm, reported } from '../ui/dialogs';
 import { bytes } from '../ui/format';
-import { OperationInfo, ResubmitBody, RunPreview, RunRow } from '../wire';
+import {
+  OperationInfo,
+  QueueBody,
+  ResubmitBody,
+  RunPreview,
+  RunRow
+} from '../wire';
 import * as requests from './requests';
 import { IEdited } from './resubmit';
 
@@ -58,6 +64,31 @@ export class RunActions {
   private async stopNow(runId: string): Promise<void> {
     const { llmops, operations } = this.services;
     await operations.finished(await requests.act(llmops, runId, 'stop'));
+  }
+
+  move(runId: string): Promise<void> {
+    const { llmops, operations } = this.services;
+    return reported(trans.__('Cannot move the run'), async () => {
+      const moves = new Map<string, QueueBody>([
+        [trans.__('Before all that wait'), { before: '' }],
+        [trans.__('High priority'), { priority: 'high' }],
+        [trans.__('Normal priority'), { priority: 'normal' }],
+        [
+          trans.__('Low priority: gives way to others from a checkpoint'),
+          { priority: 'low' }
+        ]
+      ]);
+      const answer = await InputDialog.getItem({
+        title: trans.__('Move run %1 in the queue', this.named(runId)),
+        label: trans.__('All users of the cluster see who moved it'),
+        items: [...moves.keys()],
+        okLabel: trans.__('Move')
+      });
+      const body = moves.get(answer.value ?? '');
+      if (answer.button.accept && body) {
+        await operations.finished(await requests.move(llmops, runId, body));
+      }
+    });
   }
 
   retry(runId: string): Promise<void> {

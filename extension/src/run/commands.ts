@@ -7,6 +7,7 @@ import {
   folderIcon,
   LabIcon,
   launchIcon,
+  moveUpIcon,
   redoIcon,
   refreshIcon,
   stopIcon
@@ -109,6 +110,17 @@ function changing({ actions }: ICommandServices): IEntry[] {
       fits: row => row.actions.includes('stop'),
       else: trans.__('it is not running'),
       execute: runId => actions.stop(runId)
+    },
+    {
+      id: CommandIDs.moveRun,
+      label: trans.__('Move Run in Queue…'),
+      caption: trans.__(
+        'Put the run before others that wait, or change its priority'
+      ),
+      icon: moveUpIcon,
+      fits: row => row.actions.includes('stop'),
+      else: trans.__('it is not running'),
+      execute: runId => actions.move(runId)
     },
     {
       id: CommandIDs.retryRun,

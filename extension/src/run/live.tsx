@@ -4,7 +4,7 @@ import * as React from 'react';
 import { asTrouble } from '../api';
 import { RunPanel } from '../panel/panel';
 import { IChartSettings } from '../tokens';
-import { PanelSamples, Trouble } from '../wire';
+import { PanelSamples, ProfileDetail, Trouble } from '../wire';
 import { RunModel } from './model';
 
 interface IProps {
@@ -12,6 +12,10 @@ interface IProps {
   charts: IChartSettings;
   samples: (first: number) => Promise<PanelSamples>;
   tryChange: (overrides: string[]) => void;
+  /** Resolve once the run was asked; reject when it refused. */
+  profile: (steps: number) => Promise<unknown>;
+  restart: () => Promise<unknown>;
+  profileOf: (number: number) => Promise<ProfileDetail>;
 }
 
 /**
@@ -42,7 +46,16 @@ export class LivePanel implements IDisposable {
     this._panel = new RunPanel(host, model.rows, {
       charts,
       tryChange,
-      askForSamples: first => void this.askForSamples(first)
+      profile: steps => this.tried(() => props.profile(steps)),
+      restart: () => this.tried(() => props.restart()),
+      askForProfile: number =>
+        void this.tried(async () => {
+          this._panel.show({ profile: await props.profileOf(number) });
+        }),
+      askForSamples: first =>
+        void this.tried(async () => {
+          this._panel.show({ samples: await props.samples(first) });
+        })
     });
     model.changed.connect(this.onChanged, this);
     model.rowsChanged.connect(this.draw, this);
@@ -63,9 +76,10 @@ export class LivePanel implements IDisposable {
     this._panel.dispose();
   }
 
-  private async askForSamples(first: number): Promise<void> {
+  /** Do it; a refusal stands in the panel until the state of the run has changed. */
+  private async tried(work: () => Promise<unknown>): Promise<void> {
     try {
-      this._panel.show({ samples: await this.props.samples(first) });
+      await work();
     } catch (error) {
       this._refusal = asTrouble(error);
       this._refusedIn = this.props.model.state?.row?.state;

@@ -9,6 +9,9 @@ import {
   NotesBody,
   OperationInfo,
   PanelSamples,
+  ProfileBody,
+  ProfileDetail,
+  QueueBody,
   ResubmitBody,
   RunDetail,
   RunPreview,
@@ -63,9 +66,36 @@ export function remove(llmops: ILLMOps, runId: string): Promise<OperationInfo> {
 export function act(
   llmops: ILLMOps,
   runId: string,
-  action: 'stop' | 'retry'
+  action: 'stop' | 'retry' | 'restart'
 ): Promise<OperationInfo> {
   return llmops.request(at(runId, `/${action}`), { method: 'POST', body: {} });
+}
+
+/** Profile its next steps. */
+export function profile(
+  llmops: ILLMOps,
+  runId: string,
+  body: ProfileBody
+): Promise<OperationInfo> {
+  return llmops.request(at(runId, '/profile'), { method: 'POST', body });
+}
+
+/** Move it in the queue of its cluster. */
+export function move(
+  llmops: ILLMOps,
+  runId: string,
+  body: QueueBody
+): Promise<OperationInfo> {
+  return llmops.request(at(runId, '/queue'), { method: 'POST', body });
+}
+
+/** One of its profiles, counted from 0. */
+export function profileOf(
+  llmops: ILLMOps,
+  runId: string,
+  number: number
+): Promise<ProfileDetail> {
+  return llmops.request(at(runId, `/profile${query({ number })}`));
 }
 
 export function resubmit(

@@ -39,7 +39,7 @@ type Tab = (typeof TABS)[number];
  * One run: live panel, log, config and code, attempts and outputs, notes.
  */
 export function RunView(props: IProps): JSX.Element {
-  const { model } = props;
+  const { model, llmops, operations } = props;
   useChanges(model);
   const [tab, setTab] = React.useState<Tab>('live');
   const [seen, setSeen] = React.useState<ReadonlySet<Tab>>(new Set(['live']));
@@ -63,6 +63,17 @@ export function RunView(props: IProps): JSX.Element {
         charts={props.charts}
         samples={first => requests.samples(props.llmops, model.runId, first)}
         tryChange={overrides => props.tryChange(model.runId, overrides)}
+        profile={async steps =>
+          operations.finished(
+            await requests.profile(llmops, model.runId, { steps })
+          )
+        }
+        restart={async () =>
+          operations.finished(
+            await requests.act(llmops, model.runId, 'restart')
+          )
+        }
+        profileOf={number => requests.profileOf(llmops, model.runId, number)}
       />
     ),
     log: () => <LogSection {...props} isShown={tab === 'log'} />,

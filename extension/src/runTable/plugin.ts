@@ -20,6 +20,7 @@ import { RunTableWidget } from './widget';
 const MENU = [
   CommandIDs.openRun,
   CommandIDs.stopRun,
+  CommandIDs.moveRun,
   CommandIDs.retryRun,
   CommandIDs.resubmitRun,
   '',

@@ -220,6 +220,7 @@ function useRowActions({
 const MENU = [
   CommandIDs.openRun,
   CommandIDs.stopRun,
+  CommandIDs.moveRun,
   CommandIDs.retryRun,
   CommandIDs.resubmitRun,
   '',

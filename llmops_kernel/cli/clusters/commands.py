@@ -49,15 +49,19 @@ def up(
             " the background.",
         ),
     ] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Start a cluster, or attach to it when it is already up. It outlives this command."""
     from llmops_kernel.cli.clusters.details import details
-    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.cli.console import out, plain, print_json
 
     console = out()
     began_s = time.monotonic()
     info = bring_up(template, wait=wait)
     took_s = time.monotonic() - began_s
+    if as_json:
+        print_json(info.model_dump(mode="json"))
+        return
     console.print(details(info))
     if info.is_ready:
         console.print(f"Up after {took_s:.1f} s. Next: llmops submit CONFIG.train.yaml --follow")

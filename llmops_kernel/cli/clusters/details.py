@@ -46,6 +46,7 @@ def details(info: ClusterInfo) -> object:
             "Ray": plain(info.ray_version or ""),
             "engines": plain(_engines(info)),
             "dashboard": plain(info.dashboard_url or ""),
+            "runs in Grafana": plain(info.runs_url or ""),
         }
     )
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from llmops_kernel.api import Run
+    from llmops_kernel.api import Comparison, Run
     from llmops_kernel.errors import RunStateError
     from llmops_kernel.views.samples import SampledRow
+    from llmops_kernel.views.score_comparison import RowsPage
 
 
 _SHOWN = 600
@@ -103,7 +104,7 @@ def _cut(text: str, out: Console) -> str:
     return f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
-# --- `llmops show | compare | diff | stop | retry | resubmit`: runs that exist ---
+# --- `llmops show | compare | diff | stop | retry | resubmit | stalled`: runs that exist ---
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -130,10 +131,45 @@ def show(run: RunRef = "last", as_json: AsJson = False, traceback: Traceback = F
     target = api.attach(run)
     if as_json:
         record = target.record.model_dump(mode="json")
-        print_json({"run_id": target.id, "record": record, **target.view.summary()})
+        acts = [act.model_dump() for act in target.acts]
+        print_json(
+            {"run_id": target.id, "record": record, "agent_acts": acts, **target.view.summary()}
+        )
         return
     target.ask_about_start()
     print_run(out(), target, traceback=traceback)
+
+
+@command(RUNS, example="llmops report last --to tensorboard")
+def report(
+    run: RunRef = "last",
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="`comet_ml`, `mlflow`, `tensorboard`, `trackio` or `wandb`; may be repeated."
+            " Default: `report_to` of the config."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send trackers what they do not have of a run yet, also of one without `report_to`.
+
+    Credentials come from this shell: WANDB_API_KEY, COMET_API_KEY, MLFLOW_TRACKING_URI and the
+    like.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, plain, print_json
+    from llmops_kernel.config.counted import counted
+
+    errors = out(stderr=True)
+    target = api.attach(run)
+    sent = target.report(to or (), progress=lambda text: errors.print(plain(text)))
+    if as_json:
+        print_json({"run_id": target.id, "rows": sent})
+        return
+    pages = {event.name: event.url or event.path for event in target.view.trackers}
+    for name, count in sent.items():
+        echo(f"{name}: {counted(count, 'row')} sent; {pages.get(name, '')}")
 
 
 @command(RUNS, example="llmops compare last~1 last --png compare.png")
@@ -154,6 +190,7 @@ def compare(
     metric: MetricOfRows = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, max=1000)] = 20,
     offset: Annotated[int, typer.Option(help="Number of rows to skip.", min=0)] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Show what differs between runs, then evaluation, loss and samples side by side.
 
@@ -164,28 +201,45 @@ def compare(
     if len(run_refs) < 2:
         raise typer.BadParameter("give two runs or more, such as `last~1 last`")
     from llmops_kernel import api
+    from llmops_kernel.cli.console import out, print_json
+
+    compared = api.compare(*run_refs, base=base)
+    console = out(stderr=as_json)
+    if png is not None:
+        png.write_bytes(compared.to_png())
+    if as_json:
+        from llmops_kernel.cli.outputs import of_comparison
+
+        print_json(of_comparison(compared))
+    else:
+        _print_comparison(
+            compared,
+            None
+            if rows is None
+            else compared.page(rows, metric=metric, offset=offset, limit=limit),
+        )
+    if png is not None:
+        console.print(f"Curves: {png}")
+
+
+def _print_comparison(compared: Comparison, page: RowsPage | None) -> None:
+    """Print what differs, and rows instead where some were named."""
     from llmops_kernel.cli.console import out
     from llmops_kernel.cli.runs import tables
-    from llmops_kernel.cli.runs.tables import print_rows, print_scores
 
-    targets = [api.attach(ref) for ref in run_refs]
-    console = out()
-    compared = api.compare(*targets, base=base)
-    if rows is not None:
-        print_rows(console, compared.page(rows, metric=metric, offset=offset, limit=limit))
+    console, targets = out(), compared.runs
+    if page is not None:
+        tables.print_rows(console, page)
         return
-    if len(compared.runs) > 2:
+    if len(targets) > 2:
         console.print(tables.matrix_table(compared.matrix))
-        tables.print_ids(console, compared.runs, compared.names)
+        tables.print_ids(console, targets, compared.names)
     else:
         console.print(tables.compare_table(targets, compared.names))
     if compared.has_rows:
-        print_scores(console, compared)
+        tables.print_scores(console, compared)
     tables.print_compared_samples(console, targets, compared.names)
     console.print(tables.speed_table(targets))
-    if png is not None:
-        png.write_bytes(compared.to_png())
-        console.print(f"Curves: {png}")
 
 
 @command(RUNS, example="llmops diff last~1 last")
@@ -196,22 +250,37 @@ def diff(
     second: Annotated[
         str, typer.Argument(help="The newer run.", metavar="RUN", autocompletion=complete_run)
     ] = "last",
+    as_json: AsJson = False,
 ) -> None:
     """Print what differs between two runs: config, code, environment."""
     from llmops_kernel import api
+    from llmops_kernel.cli.console import print_json
 
-    echo(api.attach(first).diff(api.attach(second)).text())
+    differences = api.attach(first).diff(api.attach(second))
+    if as_json:
+        from llmops_kernel.cli.outputs import of_diff
+
+        return print_json(of_diff(differences))
+    return echo(differences.text())
 
 
 @command(RUNS, example="llmops stop last")
-def stop(runs: RunRefs = None) -> None:
+def stop(runs: RunRefs = None, as_json: AsJson = False) -> None:
     """Stop runs; each saves a checkpoint first, so that `llmops retry` can continue from it."""
     from llmops_kernel import api
+    from llmops_kernel.cli.console import print_json
 
     if not runs:
         raise _no_run_named()
-    for target in {run.id: run for run in map(api.attach, runs)}.values():
-        _stop_one(target)
+    targets = {run.id: run for run in map(api.attach, runs)}.values()
+    if not as_json:
+        for target in targets:
+            _stop_one(target)
+        return
+    states = [{"run_id": target.id, "state": target.state} for target in targets]
+    for target in targets:
+        target.stop()
+    print_json(states)
 
 
 def _no_run_named() -> RunStateError:
@@ -243,13 +312,13 @@ def _stop_one(run: Run) -> None:
 
 
 @command(RUNS, example="llmops retry last --follow")
-def retry(run: RunRef = "last", follow: Follow = False) -> None:
+def retry(run: RunRef = "last", follow: Follow = False, as_json: AsJson = False) -> None:
     """Resume a run from its last checkpoint, as a new attempt of the same run."""
     from llmops_kernel import api
 
     target = api.attach(run)
     target.retry()
-    _report(target, verb="Resumed", follow=follow)
+    _report(target, verb="Resumed", follow=follow, as_json=as_json)
 
 
 @command(RUNS, example="llmops resubmit last optimizer.learning_rate=5e-5 --follow")
@@ -262,17 +331,101 @@ def resubmit(
     ],
     overrides: Overrides = None,
     follow: Follow = False,
+    as_json: AsJson = False,
 ) -> None:
     """Submit a run's config again, as a new run with the current code and the given changes."""
     from llmops_kernel import api
 
     submitted = api.attach(run).resubmit(overrides=overrides or ())
-    _report(submitted, verb="Submitted", follow=follow)
+    _report(submitted, verb="Submitted", follow=follow, as_json=as_json)
 
 
-def _report(run: Run, *, verb: str, follow: bool) -> None:
-    from llmops_kernel.cli.console import out
+@command(RUNS, example="llmops profile last --steps 3")
+def profile(
+    run: RunRef = "last",
+    steps: Annotated[int, typer.Option(help="The next so many steps.", min=1, max=100)] = 3,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the profile.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Profile the next steps of a training or a script that runs, on all workers.
 
+    Prints the operators that take most time, where all ranks stood, and where the timelines for
+    Perfetto are. The steps are slower meanwhile, and count in no figure of speed. A script calls
+    `track.step` after each of its steps, and uses PyTorch.
+    """
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.cli.runs.tables import print_profile
+
+    target = api.attach(run)
+    before = len(target.view.profiles)
+    target.profile(steps)
+    console = out(stderr=as_json)
+    console.print(f"Run {target.id} profiles its next {steps} steps.")
+    if detach:
+        return print_json(None) if as_json else None
+    with target.follower() as source:
+        for _ in source.follow(interval_s=0.2):
+            if len(source.view.profiles) > before or not source.view.profiling:
+                break
+    profiles = target.view.profiles
+    if len(profiles) == before:
+        raise _not_profiled(target)
+    if as_json:
+        return print_json(profiles[-1].model_dump(mode="json"))
+    return print_profile(console, target, profiles[-1])
+
+
+def _not_profiled(run: Run) -> RunStateError:
+    from llmops_kernel.errors import RunStateError
+
+    warnings = run.view.warnings
+    if not run.has_ended and warnings:
+        return RunStateError(warnings[-1].message, remedy=warnings[-1].remedy)
+    return RunStateError(
+        f"Run {run.id} ended before the steps were profiled",
+        remedy="profile: {steps: [FIRST, LAST]} in the config profiles steps of the next run",
+    )
+
+
+@command(RUNS, example="llmops stalled last --restart")
+def stalled(
+    run: RunRef = "last",
+    dump: Annotated[
+        Path | None, typer.Option(help="Also write the stacks of all workers into this file.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="End it and go on from its last checkpoint.")
+    ] = False,
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the workers of a run stand that makes no step: who waits for whom, and stacks."""
+    from llmops_kernel import api
+    from llmops_kernel.cli.console import out, print_json
+    from llmops_kernel.cli.runs.tables import print_stall
+
+    target = api.attach(run)
+    if as_json:
+        stall = target.stalled()
+        if restart:
+            target.restart()
+        return print_json({"run_id": target.id, "stall": stall and stall.model_dump(mode="json")})
+    print_stall(out(), target, dump=dump)
+    if restart:
+        target.restart()
+        _report(target, verb="Restarted", follow=follow)
+    return None
+
+
+def _report(run: Run, *, verb: str, follow: bool, as_json: bool = False) -> None:
+    from llmops_kernel.cli.console import out, print_json
+
+    if as_json:
+        from llmops_kernel.cli.outputs import of_submitted
+
+        print_json(of_submitted(run))
+        return
     if follow:
         follow_run(run)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +41,7 @@ def export(
     check: Annotated[int, typer.Option(help=_CHECK, min=0)] = 4,
     repo: Annotated[Text, typer.Option(help="Repository on the hub, OWNER/NAME.")] = None,
     public: Annotated[bool, typer.Option("--public", help="Create a public repository.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a run's result for serving: merged weights, vLLM, GGUF, Triton, or a hub.
 
@@ -49,7 +51,7 @@ def export(
     token for the hub comes from HF_TOKEN or from `hf auth login`.
     """
     from llmops_kernel import api
-    from llmops_kernel.cli.console import out, plain
+    from llmops_kernel.cli.console import out, plain, print_json
     from llmops_kernel.services.backend import current
     from llmops_kernel.services.scoring.model import run_with_model
 
@@ -59,7 +61,11 @@ def export(
     )
     options |= dict(lora=lora, name=name, base=base, check=check, repo=repo, public=public)
     target = api.attach(run_with_model(run, current().store))
-    _print(target.export(**options, progress=lambda text: errors.print(f"{plain(text)} ...")))
+    result = target.export(**options, progress=lambda text: errors.print(f"{plain(text)} ..."))
+    if as_json:
+        print_json(asdict(result))
+    else:
+        _print(result)
 
 
 def _print(result: Export) -> None:

@@ -241,6 +241,8 @@ def summary(
     parts += samples(view)
     if view.outputs:
         parts.append(output_table(view))
+    if view.trackers:
+        parts.append(tracker_table(view))
     return Group(*parts)
 
 
@@ -328,4 +330,13 @@ def output_table(view: RunView) -> Table:
         size = Text(fmt.byte_size(output.size_bytes), "dim")
         path, note = Text(output.path, overflow="fold"), Text(output.note, "dim")
         table.add_row(Text(output.what), path, size, note)
+    return table
+
+
+def tracker_table(view: RunView) -> Table:
+    table = _table("Trackers")
+    table.show_header = False
+    for event in view.trackers:
+        style = f"link {event.url}" if event.url else "dim"
+        table.add_row(Text(event.name), Text(event.url or event.path, style, overflow="fold"))
     return table

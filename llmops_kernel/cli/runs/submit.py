@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -68,6 +68,12 @@ Traceback = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("--follow/--detach", help="Show its progress until it ends.")]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_PACKAGE = "One more package for this run, such as trl==1.16; may be repeated."
+_STRICT = "Refuse a training whose plan does not fit in memory."
+PriorityName = Literal["low", "normal", "high"]
+_PRIORITY = "Where it has to wait: high goes first; low gives its place back at its checkpoint."
+
 
 @command(RUNS, example="llmops submit lora.train.yaml optimizer.learning_rate=1e-4 --follow")
 def submit(
@@ -80,18 +86,17 @@ def submit(
         int | None,
         typer.Option(help="Number of workers to start a script on, as with torchrun.", min=1),
     ] = None,
-    package: Annotated[
-        list[str] | None,
-        typer.Option(help="One more package for this run, such as trl==1.16; may be repeated."),
-    ] = None,
+    package: Annotated[list[str] | None, typer.Option(help=_PACKAGE)] = None,
     cluster: OnCluster = "local",
     workspace: Workspace = None,
     follow: Follow = False,
     traceback: Traceback = False,
     dry_run: DryRun = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a training whose plan does not fit in memory.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
+    group: Annotated[str, typer.Option(help="Group that the run is in.")] = "",
+    project: Annotated[str, typer.Option(help="Project that the run is in.")] = "",
+    priority: Annotated[PriorityName, typer.Option(help=_PRIORITY)] = "normal",
+    as_json: AsJson = False,
 ) -> None:
     """Submit a run and return at once, or follow it to its end.
 
@@ -113,10 +118,19 @@ def submit(
     console = out(stderr=True)
     with console.status("Submitting ...") as line:
         target = api.cluster(cluster)
-        request = replace(request, strict=strict)
+        request = replace(request, strict=strict, group=group, project=project, priority=priority)
         record = submission.submit(target, request, progress=lines_on(console, line))
     run = api.Run(target.backend, record.run_id, provider=target.provider)
+    if as_json:
+        return _print_submitted(run)
     return submitted(run, cluster=cluster, follow=follow, traceback=traceback)
+
+
+def _print_submitted(run: Run) -> None:
+    from llmops_kernel.cli.console import print_json
+    from llmops_kernel.cli.outputs import of_submitted
+
+    print_json(of_submitted(run))
 
 
 def lines_on(console: Console, line: Status | None = None) -> Callable[[str], None]:
@@ -197,12 +211,17 @@ def logs(
     all_lines: Annotated[
         bool, typer.Option("--all", help="Include Ray's own lines of level INFO.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the steps, evaluations, phases and warnings of a run, and what its code prints."""
     from llmops_kernel import api
+    from llmops_kernel.cli.console import print_json
 
     target = api.attach(run)
     text = target.logs(tail=lines, all_lines=all_lines)
+    if as_json:
+        print_json({"run_id": target.id, "state": target.state, "text": text})
+        return
     echo_log(text)
     if follow:
         _follow_logs(target, printed=text, all_lines=all_lines)
@@ -318,6 +337,7 @@ def score(
     workspace: Workspace = None,
     follow: Follow = True,
     make_env: MakeEnv = True,
+    as_json: AsJson = False,
 ) -> None:
     """Score a table: a model's answer for each row, with metrics, as Parquet.
 
@@ -335,7 +355,9 @@ def score(
         make_env=make_env,
         progress=lines_on(out(stderr=True)),
     )
-    submitted(run, cluster=cluster, follow=follow)
+    if as_json:
+        return _print_submitted(run)
+    return submitted(run, cluster=cluster, follow=follow)
 
 
 # --- Files of a submission: the list of `llmops submit --dry-run`, and the excluded ones ---

@@ -28,12 +28,17 @@ from llmops_kernel.views.score_comparison import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
 
     from llmops_kernel.api import Comparison, Run
     from llmops_kernel.cli.fitting_table import FittingTable
+    from llmops_kernel.metrics.events import ProfileEvent
     from llmops_kernel.views.comparison_matrix import Matrix
+
+_OPERATORS = 12
 
 
 def runs_table(runs: RunTable) -> FittingTable:
@@ -71,6 +76,9 @@ def print_run(console: Console, run: Run, *, traceback: bool = False) -> None:
     console.print(summary(run.view, run.record, now_s=time.time(), traceback=traceback))
     print_losses(console, run)
     print_memory(console, run)
+    print_system(console, run)
+    if run.view.profiles:
+        print_profile(console, run, run.view.profiles[-1])
     console.print("\nRecord", style="bold")
     console.print(facts(_record(run)))
 
@@ -100,11 +108,63 @@ def print_memory(console: Console, run: Run) -> None:
         console.print(plain("\n".join(memory_lines(bars))), highlight=False)
 
 
+def print_system(console: Console, run: Run) -> None:
+    """Print the newest measurements of workers and hosts; nothing before there are any."""
+    from llmops_kernel.views.system import host_table, worker_table
+
+    for title, rows in (("Workers", worker_table(run.view)), ("Hosts", host_table(run.view))):
+        if rows.rows:
+            console.print(f"\n{title}", style="bold")
+            cells = [[*map(plain, row)] for row in rows.rows]
+            console.print(table([*map(plain, rows.columns)], cells, split=True))
+
+
+def print_profile(console: Console, run: Run, profile: ProfileEvent) -> None:
+    """Print the operators of a profile, where its ranks stood, and where its files are."""
+    from llmops_kernel.views.profile import operator_table, overhead, path_of, title_of
+    from llmops_kernel.views.system import group_table
+
+    operators = operator_table(profile)
+    cells = [[plain(cell) for cell in row] for row in operators.rows[:_OPERATORS]]
+    title = f"\nProfile of {title_of(profile)}, time of operators themselves on rank 0"
+    console.print(title, style="bold")
+    console.print(table(operators.columns, cells, right=operators.columns[1:]))
+    if profile.groups:
+        groups = group_table(profile.groups)
+        console.print("Where ranks stood in these steps (py-spy)", style="bold")
+        console.print(table(groups.columns, [[*map(plain, row)] for row in groups.rows]))
+    console.print(overhead(run.view, profile), style="dim")
+    place = plain(path_of(run.view, profile))
+    console.print(f"Timelines for ui.perfetto.dev: {place}", highlight=False)
+
+
+def print_stall(console: Console, run: Run, *, dump: Path | None = None) -> None:
+    """Print where the workers stand, now or when it was last looked; write it into `dump`."""
+    from llmops_kernel.metrics.system import stacks_text
+    from llmops_kernel.views.system import stall_head
+
+    stalls = run.view.stalls
+    if not stalls:
+        console.print(f"Run {run.id}: no stall was seen.")
+        return
+    newest, is_now = stalls[-1], run.view.stall is not None
+    text = stacks_text(newest.groups)
+    when = "now" if is_now else f"at {time.strftime('%H:%M:%S', time.localtime(newest.time_s))}"
+    console.print(plain(f"{stall_head(newest)} Seen {when}."), style="yellow")
+    console.print(plain(f"{newest.message}\n"), highlight=False)
+    console.print(plain(text), highlight=False, soft_wrap=True)
+    if dump is not None:
+        dump.write_text(f"{stall_head(newest)}\n{newest.message}\n\n{text}\n")
+        console.print(f"Stacks: {dump}")
+
+
 def _record(run: Run) -> dict[str, str]:
     record, checkpoints = run.record, run.view.checkpoints
     return {
         "submitted": plain(time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created_s))),
+        "by agent": plain(_acts(run)),
         "cluster": plain(record.cluster),
+        "project": plain(" ".join(filter(None, (run.notes.project, run.notes.phase)))),
         "config": plain(record.config_path or ""),
         "overrides": plain(", ".join(f"{k}={v}" for k, v in record.overrides.items())),
         "re-submitted from": plain(record.parent or ""),
@@ -113,6 +173,11 @@ def _record(run: Run) -> dict[str, str]:
         "checkpoint": plain(checkpoints[-1].path) if checkpoints else "",
         "folder": plain(str(run.folder.root)),
     }
+
+
+def _acts(run: Run) -> str:
+    """Return what agents did to the run, a line each with the reason that they gave."""
+    return "\n".join(f"{act.action} by {act.agent}: {act.reason}" for act in run.acts)
 
 
 def _planned(run: Run) -> str:

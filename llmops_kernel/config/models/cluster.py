@@ -10,7 +10,13 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import AfterValidator, Field
 
 from llmops_kernel.config.counted import counted
-from llmops_kernel.config.models.section import NAME_PATTERN, AnyTemplate, Price, WarmSettings
+from llmops_kernel.config.models.section import (
+    NAME_PATTERN,
+    AnyTemplate,
+    MetricsPages,
+    Price,
+    WarmSettings,
+)
 from llmops_kernel.errors import MissingDependencyError
 
 __all__ = ["TEMPLATES", "AnyTemplate", "ClusterTemplate", "model_of"]
@@ -47,6 +53,8 @@ class ClusterTemplate(AnyTemplate):
     """Price of this machine. A cluster keeps the price that it was started with."""
     warm: WarmSettings = Field(default_factory=WarmSettings)
     """The fork server of each node, which starts warm worker processes."""
+    metrics: MetricsPages = Field(default_factory=MetricsPages)
+    """The team's Grafana and Prometheus."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the Ray processes and of every run. Do not put secrets here."""
     inherit_env: tuple[Annotated[str, AfterValidator(_variable)], ...] = ()

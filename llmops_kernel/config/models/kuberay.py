@@ -254,6 +254,12 @@ def _prices(template: KubeRayFields) -> Iterator[Broken]:
         elif given and price.currency != given[0].currency:
             message = f"is {price.currency}, another price of this template is {given[0].currency}"
             yield Broken(f"{path}.price.currency", message, "give all prices in one currency")
+    # The energy of a run is measured over all of its nodes.
+    energy = {(price.kwh, price.currency) for price in prices.values()}
+    if len(energy) > 1 and any(kwh is not None for kwh, _ in energy):
+        path = next(path for path, price in prices.items() if price.kwh is not None)
+        message = "is not that of the other pods: the head and all worker groups need the same"
+        yield Broken(f"{path}.price.kwh", message, "give all of them one price of a kWh")
 
 
 def _access(template: KubeRayFields) -> Iterator[Broken]:

@@ -19,6 +19,7 @@ from llmops_kernel.config.models.quantity import Quantity, num_bytes
 from llmops_kernel.config.models.section import (
     CLUSTER_NAME_PATTERN,
     AnyTemplate,
+    MetricsPages,
     Section,
     WarmSettings,
 )
@@ -74,6 +75,17 @@ class Tls(Section):
     @property
     def enabled(self) -> bool:
         return bool(self.secret or self.issuer)
+
+
+class Metrics(MetricsPages):
+    """What a team's Prometheus and Grafana on Kubernetes get to know of the cluster."""
+
+    pod_monitor: bool = False
+    """Render a PodMonitor, by which the Prometheus operator scrapes all pods. Needs rule 15 of `rbac.yaml` and the operator."""
+    dashboard: bool = False
+    """Render a ConfigMap with the dashboard of runs, which Grafana's sidecar loads."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of both by which they are selected, such as `release: kube-prometheus-stack`."""
 
 
 def _is_loopback(host: str | None) -> bool:
@@ -172,6 +184,8 @@ class KubeRayFields(AnyTemplate):
     """When it is suspended or ends."""
     network_policy: bool = False
     """Render a NetworkPolicy: only pods of this cluster reach each other's ports; the dashboard (it asks for the token) and the metrics stay open. Needs rule 12 of `rbac.yaml` and a network plug-in that enforces it."""
+    metrics: Metrics = Field(default_factory=Metrics)
+    """Objects for Prometheus and Grafana, and their addresses."""
     tls: Tls = Field(default_factory=Tls)
     """TLS between Ray's processes, if an authority is named: each pod gets a certificate of its own, which `openssl` of the image makes. The dashboard stays on http."""
     access: Access = Field(default_factory=Access)

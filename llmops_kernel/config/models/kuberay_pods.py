@@ -110,7 +110,7 @@ class PodSettings(Placement):
     volumes: tuple[Volume, ...] = ()
     """Volumes of this group only."""
     price: Price = Field(default_factory=Price)
-    """Price of one pod. Give one to the head and to every worker group, in one currency. A pod keeps the price that it was started with."""
+    """Price of one pod. Give one to the head and to every worker group, in one currency; `kwh` is the same for all. A pod keeps the price that it was started with."""
     pod: Raw = Field(default_factory=dict)
     """Merged into the pod's `spec` last, for anything that has no field above."""
 

@@ -7,8 +7,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig, Section
+from llmops_kernel.config.models.section import (
+    NAME_PATTERN,
+    Broken,
+    MonitorConfig,
+    Packages,
+    RunConfig,
+    Section,
+)
 from llmops_kernel.config.models.sections import CATALOGUE
+from llmops_kernel.config.models.tracking import ReportTo, TrackingConfig, tracker_rules
 
 
 class Message(Section):
@@ -280,9 +288,18 @@ class ScoreConfig(RunConfig):
     Each node installs them once."""
     requirements: str | None = None
     """A requirements file with such packages, relative to the workspace."""
+    report_to: ReportTo = ()
+    """Trackers that get the run's numbers: `comet_ml`, `mlflow`, `tensorboard`, `trackio`,
+    `wandb`; several at once."""
+    tracking: TrackingConfig = TrackingConfig()
+    """How the run appears in these trackers."""
+    monitor: MonitorConfig = MonitorConfig()
+    """What is measured and watched while the run is under way."""
 
     def broken_rules(self) -> list[Broken]:
-        return [*_model(self), *_prompt(self), *_task(self), *_evaluation(self), *_judge(self)]
+        rules = (_model, _prompt, _task, _evaluation, _judge)
+        broken = [broken for rule in rules for broken in rule(self)]
+        return [*broken, *tracker_rules(self.report_to)]
 
     @property
     def model_id(self) -> str | None:

@@ -8,7 +8,16 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig, Section
+from llmops_kernel.config.models.section import (
+    NAME_PATTERN,
+    Broken,
+    MonitorConfig,
+    Packages,
+    RunConfig,
+    Section,
+)
+from llmops_kernel.config.models.sections import ProfileConfig
+from llmops_kernel.config.models.tracking import ReportTo, TrackingConfig, tracker_rules
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY", re.I)
 
@@ -46,6 +55,15 @@ class ScriptConfig(RunConfig):
     Each node installs them once."""
     requirements: str | None = None
     """A requirements file with such packages, relative to the workspace."""
+    report_to: ReportTo = ()
+    """Trackers that get the run's numbers: `comet_ml`, `mlflow`, `tensorboard`, `trackio`,
+    `wandb`; several at once."""
+    tracking: TrackingConfig = TrackingConfig()
+    """How the run appears in these trackers."""
+    profile: ProfileConfig = ProfileConfig()
+    """Steps of `track.step` that are profiled."""
+    monitor: MonitorConfig = MonitorConfig()
+    """What is measured and watched while the run is under way."""
 
     @field_validator("args", mode="before")
     @classmethod
@@ -69,7 +87,7 @@ class ScriptConfig(RunConfig):
         return self.workers or 0
 
     def broken_rules(self) -> list[Broken]:
-        broken: list[Broken] = []
+        broken = list(tracker_rules(self.report_to))
         if self.mode == "driver" and self.num_workers is not None:
             broken.append(
                 Broken(

@@ -225,13 +225,18 @@ class Price(Section):
 
     node_hour: float | None = Field(default=None, gt=0)
     """Price of one node for one hour; `null`: runs show no cost."""
+    kwh: float | None = Field(default=None, gt=0)
+    """Price of one kWh of electricity; runs show what the energy of their GPUs costs. It is not
+    added to their cost: `node_hour` may contain it."""
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
-    """Currency of the price: three capital letters."""
+    """Currency of both prices: three capital letters."""
 
     @property
     def words(self) -> str:
-        """`2.5 USD an hour`; empty without a price."""
-        return "" if self.node_hour is None else f"{self.node_hour:g} {self.currency} an hour"
+        """`2.5 USD an hour, 0.3 USD a kWh`; empty without a price."""
+        prices = {"an hour": self.node_hour, "a kWh": self.kwh}
+        known = {unit: price for unit, price in prices.items() if price is not None}
+        return ", ".join(f"{price:g} {self.currency} {unit}" for unit, price in known.items())
 
 
 class NodePrice(Price):
@@ -242,13 +247,13 @@ class NodePrice(Price):
 
     @classmethod
     def of(cls, price: Price, *, only_node: bool) -> Self:
-        return cls(node_hour=price.node_hour, currency=price.currency, only_node=only_node)
+        return cls(**price.model_dump(), only_node=only_node)
 
     def environment(self) -> dict[str, str]:
         """Return the variable that a node is started with; none without a price."""
-        if self.node_hour is None:
+        if self.node_hour is None and self.kwh is None:
             return {}
-        return {NODE_PRICE_ENV_VAR: self.model_dump_json()}
+        return {NODE_PRICE_ENV_VAR: self.model_dump_json(exclude_none=True)}
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self | None:
@@ -260,6 +265,52 @@ class NodePrice(Price):
 
 
 _CREDENTIALS = re.compile(r"://[^/\s@]+@")
+
+
+def _page(url: str) -> str:
+    if re.fullmatch(r"https?://[^\s?#@]+", url) is None:
+        raise ValueError("must be an address such as http://grafana:3000, without a login")
+    return url.rstrip("/")
+
+
+Page = Annotated[str, AfterValidator(_page)]
+_GRAFANA, _IN_BROWSER = "RAY_GRAFANA_HOST", "RAY_GRAFANA_IFRAME_HOST"
+RUNS_DASHBOARD: Final = "llmops-runs"
+"""The uid of the dashboard of runs that `llmops metrics grafana` prints."""
+
+
+class MetricsPages(Section):
+    """The team's Grafana and Prometheus, for the Metrics page of the Ray Dashboard."""
+
+    grafana: Page | None = None
+    """Address of Grafana as the head reaches it, such as `http://grafana:3000`; `null`: Ray tries
+    port 3000 of the head. The page shows charts only if Prometheus answers too."""
+    grafana_in_browser: Page | None = None
+    """Address of Grafana as your browser reaches it; `null`: the same."""
+    prometheus: Page | None = None
+    """Address of Prometheus as the head reaches it; `null`: Ray tries port 9090 of the head."""
+    runs_in_ray: bool = False
+    """Show the dashboard of runs there, in the place of Ray's tab *Ray Data*, whose name Ray does
+    not change. Grafana must have it (`llmops metrics grafana`), and allow to be embedded."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that Ray's dashboard reads."""
+        values = {
+            _GRAFANA: self.grafana,
+            _IN_BROWSER: self.grafana_in_browser,
+            "RAY_PROMETHEUS_HOST": self.prometheus,
+            # Ray 2.60 embeds a whole dashboard in each of its two tabs; this is the uid of one.
+            "RAY_GRAFANA_DATA_DASHBOARD_UID": RUNS_DASHBOARD if self.runs_in_ray else None,
+        }
+        return {name: value for name, value in values.items() if value}
+
+    @staticmethod
+    def runs_url(environment: Mapping[str, str], cluster: str) -> str | None:
+        """Return where a browser finds the dashboard of a cluster's runs; None without Grafana."""
+        grafana = environment.get(_IN_BROWSER) or environment.get(_GRAFANA) or ""
+        if not grafana.startswith("http") or _CREDENTIALS.search(grafana):
+            return None
+        return f"{grafana.rstrip('/')}/d/{RUNS_DASHBOARD}?var-cluster={cluster}"
 
 
 def _several(value: Any) -> Any:
@@ -283,3 +334,15 @@ def _checked(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Packages = Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_checked)]
+
+
+class MonitorConfig(Section):
+    """What is measured and watched while a run is under way."""
+
+    every_s: float | None = Field(default=5.0, ge=1.0)
+    """Seconds between two measurements of GPUs, hosts and worker processes in the first hour; later
+    they are rarer, in a week about 4,400. `null`: nothing is measured."""
+    stall_after: float | None = Field(default=3.0, ge=1.0)
+    """When no step has ended for so many times the median step, plus 7 seconds, the run warns with
+    the stacks of all workers and who waits for whom; evaluations and saves do not count. `null`:
+    never."""

@@ -288,3 +288,23 @@ class PerformanceConfig(Section):
             if value not in ("auto", False)
         ]
         return ", ".join([self.mode, *own])
+
+
+MOST_PROFILED = 100
+"""Steps of one profile: one of a large model leaves megabytes of events a step."""
+
+
+class ProfileConfig(Section):
+    """PyTorch's profiler over some steps; `llmops profile RUN` asks for others meanwhile."""
+
+    steps: tuple[int, int] | None = None
+    """First and last step, as `[10, 13]`: a timeline for Perfetto, the operators that take most time, on GPUs a snapshot of the memory. These steps are slower, and count in no figure of speed."""
+
+    @field_validator("steps")
+    @classmethod
+    def _in_order(cls, steps: tuple[int, int] | None) -> tuple[int, int] | None:
+        if steps is not None and not 1 <= steps[0] <= steps[1] < steps[0] + MOST_PROFILED:
+            raise ValueError(
+                f"must be the first and the last of at most {MOST_PROFILED} steps, as [10, 13]"
+            )
+        return steps

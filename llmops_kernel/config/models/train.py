@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, SerializeAsAny
 
 from llmops_kernel.config.models.methods import LoraMethod, MethodConfig
 from llmops_kernel.config.models.objectives import ObjectiveConfig, SftObjective
@@ -14,7 +14,13 @@ from llmops_kernel.config.models.parallelism import (
     ParallelismConfig,
     placement_rules,
 )
-from llmops_kernel.config.models.section import NAME_PATTERN, Broken, Packages, RunConfig
+from llmops_kernel.config.models.section import (
+    NAME_PATTERN,
+    Broken,
+    MonitorConfig,
+    Packages,
+    RunConfig,
+)
 from llmops_kernel.config.models.sections import (
     CATALOGUE,
     CheckpointConfig,
@@ -25,14 +31,15 @@ from llmops_kernel.config.models.sections import (
     OptimizerConfig,
     OutputConfig,
     PerformanceConfig,
+    ProfileConfig,
     TrainingSection,
 )
+from llmops_kernel.config.models.tracking import ReportTo, TrackingConfig, tracker_rules
 from llmops_kernel.config.names import (
     ACCEPTED,
     ALIASES,
     OWNED,
     OWNED_PREFIXES,
-    TRACKERS,
     TRAINING_ARGUMENTS,
 )
 from llmops_kernel.config.problems import (
@@ -40,7 +47,6 @@ from llmops_kernel.config.problems import (
     MOST_UNKNOWN,
     closest,
     did_you_mean,
-    listed,
 )
 from llmops_kernel.config.row_formats import fields_of
 
@@ -66,15 +72,20 @@ class TrainingConfig(RunConfig):
     checkpoint: CheckpointConfig = CheckpointConfig()
     output: OutputConfig = OutputConfig()
     hooks: HooksConfig = HooksConfig()
-    report_to: tuple[str, ...] = ()
-    """Trackers, by Transformers' name: `tensorboard`, `mlflow`, `wandb`, `comet_ml`, `trackio`."""
+    report_to: ReportTo = ()
+    """Trackers that get the run's numbers: `comet_ml`, `mlflow`, `tensorboard`, `trackio`,
+    `wandb`; several at once."""
+    tracking: TrackingConfig = TrackingConfig()
+    """How the run appears in these trackers."""
     training_arguments: dict[str, Any] = Field(default_factory=dict)
     """Other `TrainingArguments` of Transformers by name, for what has no field in this file."""
     packages: Packages = ()
-    """Packages that this run needs besides those of the cluster, as pip takes them: `trl==1.16`.
-    Each node installs them once."""
+    """Packages that each node installs for this run, once, as pip takes them: `trl==1.16`."""
     requirements: str | None = None
     """A requirements file with such packages, relative to the workspace."""
+    profile: ProfileConfig = ProfileConfig()
+    monitor: MonitorConfig = MonitorConfig()
+    """What is measured and watched while the run is under way."""
 
     @property
     def worker_processes(self) -> int:
@@ -107,14 +118,6 @@ class TrainingConfig(RunConfig):
         """`optimizer.warmup_steps`, limited so that the last step has the full rate."""
         wanted, steps = self.optimizer.warmup_steps, self.training.max_steps
         return wanted if steps is None else min(wanted, steps - 1)
-
-    @field_validator("report_to", mode="before")
-    @classmethod
-    def _one_tracker(cls, value: Any) -> Any:
-        """`wandb` and `none` are common ways to write `[wandb]` and `[]`."""
-        if value is None or value == "none":
-            return ()
-        return (value,) if isinstance(value, str) else value
 
     def broken_rules(self) -> list[Broken]:
         return [broken for rule in _RULES for broken in rule(self)]
@@ -360,16 +363,6 @@ def _adapter(config: TrainingConfig) -> Iterator[Broken]:
         )
 
 
-def _trackers(config: TrainingConfig) -> Iterator[Broken]:
-    for name in config.report_to:
-        if name not in TRACKERS:
-            yield Broken(
-                "report_to",
-                f"Transformers has no tracker {name!r}",
-                did_you_mean(name, TRACKERS) or f"known: {listed(TRACKERS, limit=20)}",
-            )
-
-
 def _arguments(config: TrainingConfig) -> Iterator[Broken]:
     unknown = 0
     for name in config.training_arguments:
@@ -485,6 +478,6 @@ _RULES: tuple[Callable[[TrainingConfig], Iterator[Broken]], ...] = (
     _attention,
     _performance,
     _adapter,
-    _trackers,
+    lambda config: tracker_rules(config.report_to),
     _arguments,
 )

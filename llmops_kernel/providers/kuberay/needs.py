@@ -61,7 +61,12 @@ def _of_cluster() -> Iterator[Need]:
     # Not limited to one name: which actions are offered is asked once for the whole namespace.
     yield Need(("get", "list", "watch"), "rayclusters", "all: `ls`, `status`, Lab's list", RAY)
     yield Need(("create",), "rayclusters", "`up` of a new cluster", RAY)
-    yield Need(("patch",), "rayclusters", "scale, suspend, resume, keep, apply", RAY)
+    yield Need(
+        ("patch",),
+        "rayclusters",
+        "scale, suspend, resume, keep, apply, the newest run in annotations",
+        RAY,
+    )
     yield Need(("delete",), "rayclusters", "`llmops delete`", RAY)
     yield Need(("get", "list", "watch"), "pods", "why a cluster waits; ready workers by group")
     yield Need(("get",), "pods/log", "why a container ended")
@@ -98,6 +103,14 @@ def _needs_of_parts(template: KubeRayTemplate) -> Iterator[Need]:
         group, name = "networking.k8s.io", names.network_policy(template.name)
         yield Need(("create",), "networkpolicies", "`up`: the NetworkPolicy", group)
         yield Need(("get", "patch"), "networkpolicies", "`apply`: the NetworkPolicy", group, name)
+    if template.metrics.pod_monitor:
+        group, name = "monitoring.coreos.com", names.pod_monitor(template.name)
+        yield Need(("create",), "podmonitors", "`up`: the PodMonitor", group)
+        yield Need(("get", "patch"), "podmonitors", "`apply`: the PodMonitor", group, name)
+    if template.metrics.dashboard:
+        name = names.dashboard_config_map(template.name)
+        yield Need(("create",), "configmaps", "`up`: the dashboard of runs")
+        yield Need(("get", "patch"), "configmaps", "`apply`: the dashboard of runs", name=name)
     if template.tls.issuer:
         group, name = "cert-manager.io", names.tls_secret(template.name)
         yield Need(("create",), "certificates", "`up`: TLS", group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from llmops_kernel.config.models.cluster import AnyTemplate
 from llmops_kernel.config.models.kuberay import KubeRayTemplate
@@ -14,14 +15,16 @@ from llmops_kernel.providers.capabilities import (
     OutputStorage,
     RenderedTemplate,
     RightState,
+    RunStatus,
+    TimedJob,
     require_possible,
 )
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.kubeconfig import is_available
 from llmops_kernel.providers.kuberay.life import guard, lifecycle
-from llmops_kernel.providers.kuberay.resource import own_clusters, status
+from llmops_kernel.providers.kuberay.resource import names, own_clusters, status
 from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
-from llmops_kernel.providers.kuberay.state import discovery, preview
+from llmops_kernel.providers.kuberay.state import discovery, preview, run_status
 from llmops_kernel.providers.kuberay.state.discovery import LocatedCluster
 from llmops_kernel.providers.kuberay.state.idle_policy import guard_input
 from llmops_kernel.providers.kuberay.state.info import info_of, infos_of, latest_s
@@ -246,6 +249,10 @@ class KubeRayProvider(ClusterProvider):
             and own_clusters.read(self._home, located.raycluster).is_guarded
         )
 
+    def show_run(self, name: str, shown: RunStatus) -> bool:
+        """Show the newest run as annotations. Raises ClusterNotFoundError, KubeError."""
+        return run_status.show(self._find(name), shown)
+
     def watch(self, name: str) -> None:
         """Let this user's guards act on somebody else's. Raises ClusterNotFoundError, KubeError."""
         own_clusters.note(self._home, self._find(name).raycluster, is_guarded=True)
@@ -287,6 +294,35 @@ class KubeRayProvider(ClusterProvider):
         from llmops_kernel.providers.kuberay.render import dry_run
 
         return dry_run.accepted(_own(template), namespace=namespace)
+
+    def timed_job(
+        self, template: AnyTemplate, job: TimedJob, *, namespace: str | None = None
+    ) -> str:
+        """Return a CronJob that runs a schedule's command, without asking the API server."""
+        from llmops_kernel.providers.kuberay.render import cron_job, dry_run
+
+        own = _own(template)
+        namespace = namespace or dry_run.usual_namespace(own)
+        return cron_job.cron_job(own, job, namespace=namespace)
+
+    def scrape_config(self) -> dict[str, Any]:
+        """Return the entry of `scrape_configs` for a Prometheus in the Kubernetes cluster."""
+        pod = "__meta_kubernetes_pod_"
+        return {
+            "job_name": "llmops-kuberay",
+            "kubernetes_sd_configs": [
+                {"role": "pod", "selectors": [{"role": "pod", "label": names.RAY_CLUSTER_LABEL}]}
+            ],
+            "relabel_configs": [
+                {
+                    "source_labels": [f"{pod}container_port_name"],
+                    "regex": "metrics",
+                    "action": "keep",
+                },
+                {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+                {"source_labels": [f"{pod}name"], "target_label": "pod"},
+            ],
+        }
 
     def rights(
         self, template: AnyTemplate, *, namespace: str | None = None

@@ -159,6 +159,8 @@ def clear(record: HeadRecord, folder: ClusterFolder) -> None:
             remedy=f"they are probably blocked in the kernel (network disk, GPU driver): check"
             f" them with ps -l {pids}",
         )
+    with suppress(OSError):
+        folder.targets.unlink()
     if not is_own(record.temp_dir.parent):
         return  # After a reboot, another user may have made that folder in /tmp, with links in it.
     keep_logs(record, folder)

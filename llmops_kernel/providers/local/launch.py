@@ -26,6 +26,7 @@ from llmops_kernel.providers.local.inherited import inherited
 from llmops_kernel.providers.local.processes import MARK_ENV_VAR
 from llmops_kernel.providers.local.record import ClusterFolder, HeadRecord
 from llmops_kernel.store import paths
+from llmops_kernel.store.compiled_ops import own_ops_folder
 from llmops_kernel.store.files import is_own_folder
 from llmops_kernel.warm.files import WarmFolder
 from llmops_kernel.warm.for_jobs import keep_environment
@@ -224,14 +225,14 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment of the head and so of every job; the user's own is not changed."""
     env = inherited(user, template.inherit_env)
-    env.setdefault("TORCH_EXTENSIONS_DIR", str(paths.cache() / "torch_extensions"))
+    env.setdefault("TORCH_EXTENSIONS_DIR", str(own_ops_folder(paths.cache())))
     # torch's default is /tmp/torchinductor_<user>: whoever makes that folder first chooses the
     # code that it loads from there.
     env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(paths.cache() / "torch_inductor"))
     # All of a run is on this machine, whatever network card the user's shell names for others.
     env |= loopback.settings() | {"VLLM_HOST_IP": loopback.ADDRESS}
     env = _RAY_LIMITS | env
-    env |= template.env
+    env |= template.metrics.environment() | template.env
     if "OMP_WAIT_POLICY" not in env:
         env.setdefault("GOMP_SPINCOUNT", _SPINS)
     # Sockets of Ray's dashboard and temporary files of runs go with the cluster, also those of
@@ -339,6 +340,7 @@ def spawn(
         created_s = psutil.Process(process.pid).create_time()
         record = record.model_copy(update={"pid": process.pid, "pid_created_s": created_s})
     folder.write(record)
+    folder.link_targets(record)
     return record
 
 

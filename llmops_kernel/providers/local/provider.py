@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
 from llmops_kernel.errors import (
@@ -39,6 +39,7 @@ from llmops_kernel.providers.local.record import (
     definition_of,
     difference,
     recordable,
+    targets_folder,
 )
 from llmops_kernel.providers.local.status import announcement, look, preview_of
 from llmops_kernel.providers.protocol import (
@@ -120,6 +121,19 @@ class LocalProvider(ClusterProvider):
 
     def names(self) -> tuple[str, ...]:
         return tuple(cluster_names(self._home))
+
+    def scrape_config(self) -> dict[str, Any]:
+        """Return the entry of `scrape_configs` that reads Ray's list of endpoints."""
+        return {
+            "job_name": "llmops-local",
+            "file_sd_configs": [
+                {"files": [str(targets_folder(self._home) / "*.json")], "refresh_interval": "10s"}
+            ],
+            "relabel_configs": [
+                # Ray lists services that have chosen a port of their own by port 0.
+                {"source_labels": ["__address__"], "regex": ".*:0", "action": "drop"},
+            ],
+        }
 
     def job_logs(self, name: str, submission_id: str) -> JobLogs:
         """Return the log in Ray's session, and the one that is kept when the head ends."""

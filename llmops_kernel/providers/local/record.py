@@ -24,6 +24,8 @@ from llmops_kernel.config.reading.templates import load_cluster_template
 from llmops_kernel.errors import ClusterStartError, ConfigError
 from llmops_kernel.store.files import private_folder
 
+_RAY_TARGETS = "prom_metrics_service_discovery.json"
+"""Ray's name for the file, below its temp dir."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -137,6 +139,11 @@ class HeadRecord(BaseModel):
         return self.host != socket.gethostname()
 
 
+def targets_folder(home: Path) -> Path:
+    """Return the folder with a file of metrics endpoints for each local cluster that runs."""
+    return home / "prometheus"
+
+
 @dataclass(frozen=True)
 class ClusterFolder:
     """`<home>/clusters/<name>/`."""
@@ -156,6 +163,22 @@ class ClusterFolder:
     def failed_start(self) -> Path:
         """Return the file with the last lines of Ray's logs when a start failed."""
         return self.root / "failed-start.log"
+
+    @property
+    def targets(self) -> Path:
+        """Return the link to Ray's list of metrics endpoints, there while the head runs."""
+        return targets_folder(self.root.parent.parent) / f"{self.root.name}.json"
+
+    def link_targets(self, record: HeadRecord) -> None:
+        """Link Ray's list of metrics endpoints, where Prometheus looks for those of all clusters.
+
+        A start does not fail where that cannot be done.
+        """
+        scratch = self.targets.with_suffix(f".{secrets.token_hex(2)}")
+        with suppress(OSError):
+            private_folder(self.targets.parent)
+            scratch.symlink_to(record.temp_dir / _RAY_TARGETS)
+            scratch.replace(self.targets)
 
     @property
     def kept_logs(self) -> Path:

@@ -8,6 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
+from llmops_kernel.config.models.section import MetricsPages
 from llmops_kernel.hardware import loopback
 from llmops_kernel.hardware.load import busy_words, patience_s
 from llmops_kernel.providers.dashboard import Dashboard, Usage, described_job, is_active
@@ -171,6 +174,7 @@ def _info(
         message=message,
         remedy=remedy,
         dashboard_url=record.dashboard_url if lives else None,
+        runs_url=_runs_url(record),
         ray_address=record.ray_address if lives else None,
         created_s=record.started_s,
         actions=possible_actions(record, state),
@@ -178,6 +182,14 @@ def _info(
         **asdict(warm_status(record) if is_ready else WarmStatus()),
         **(usage or Usage()).figures(),
     )
+
+
+def _runs_url(record: HeadRecord) -> str | None:
+    try:
+        pages = MetricsPages.model_validate(record.template.get("metrics") or {})
+    except ValidationError:
+        return None  # Another release wrote it.
+    return MetricsPages.runs_url(pages.environment(), record.name)
 
 
 def _token(folder: ClusterFolder) -> str | None:

@@ -183,7 +183,8 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str | None:
 
 MAX_BATCH_TOKENS = 32_768
 """Most tokens, padding included, that are read in one forward pass."""
-_WINDOW = 4
+WINDOW = 4
+"""Batches among whose prompts those of like length are looked for."""
 
 
 @dataclass(slots=True)
@@ -261,9 +262,14 @@ def _encoded(tokenizer: Any, request: Request, job: Job, context: int) -> Item:
 
 
 def next_batch(queue: Sequence[Item], size: int) -> list[Item]:
-    """Return the oldest item and others of its job with prompts of about the same length."""
+    """Return the oldest item and others of its call with prompts of about the same length.
+
+    Of streamed calls, which have a prompt each, those of the same job.
+    """
     oldest = queue[0]
-    window = [item for item in queue if item.job == oldest.job][: size * _WINDOW]
+    call = None if oldest.job.stream else oldest.request.call
+    like = (item for item in queue if item.job == oldest.job)
+    window = [item for item in like if call in (None, item.request.call)][: size * WINDOW]
     window.sort(key=lambda item: item.length)
     place = next(number for number, item in enumerate(window) if item is oldest)
     batch = window[place : place + size]

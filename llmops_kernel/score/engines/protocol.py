@@ -133,6 +133,9 @@ class Request:
     """The text whose probability the task `logprob` returns; empty: of the prompt's own tokens."""
     row: int = 0
     """Number of the row: its answer's random choices are made from this and the job's seed."""
+    call: int = 0
+    """The same for all rows that arrive in one call. Rows of two calls are not computed together
+    where roundings depend on what else is in the batch: calls arrive in any order."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import Literal
 
 from llmops_kernel.server.base import LLMOpsHandler, RequestError, protected
@@ -22,6 +23,8 @@ from llmops_kernel.server.wire.runs import (
     ComparisonMatrix,
     FileText,
     NotesBody,
+    ProfileBody,
+    QueueBody,
     ResubmitBody,
     RunDifference,
     SubmitBody,
@@ -111,6 +114,32 @@ class RetryHandler(RunRequest):
         await self.start(work.retry, run_id)
 
 
+class RestartHandler(RunRequest):
+    @protected
+    async def post(self, run_id: str) -> None:
+        """Restart a run that makes no step, from its last checkpoint."""
+        self.body(EmptyBody)
+        await self.start(work.restart, run_id)
+
+
+class ProfileHandler(RunRequest):
+    @protected
+    async def get(self, run_id: str) -> None:
+        """Reply with one profile; `number` counts them from 0."""
+        number = self.query_int("number", 0)
+        self.reply(await self.run(work.profile_of, self.manager.followers, run_id, number=number))
+
+    @protected
+    async def post(self, run_id: str) -> None:
+        await self.start(partial(work.profile, steps=self.body(ProfileBody).steps), run_id)
+
+
+class QueueHandler(RunRequest):
+    @protected
+    async def post(self, run_id: str) -> None:
+        await self.start(partial(work.move, body=self.body(QueueBody)), run_id)
+
+
 class ResubmitHandler(LLMOpsHandler):
     @protected
     async def post(self, run_id: str) -> None:
@@ -176,7 +205,10 @@ ROUTES = [
     (r"runs/([^/]+)", RunHandler),
     (r"runs/([^/]+)/preview", PreviewHandler),
     (r"runs/([^/]+)/stop", StopHandler),
+    (r"runs/([^/]+)/queue", QueueHandler),
     (r"runs/([^/]+)/retry", RetryHandler),
+    (r"runs/([^/]+)/restart", RestartHandler),
+    (r"runs/([^/]+)/profile", ProfileHandler),
     (r"runs/([^/]+)/resubmit", ResubmitHandler),
     (r"runs/([^/]+)/rows", RowsHandler),
     (r"runs/([^/]+)/samples", SamplesHandler),

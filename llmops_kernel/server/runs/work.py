@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from llmops_kernel.api.run_handle import Run
+from llmops_kernel.config.counted import counted
 from llmops_kernel.jobs.follow import log_on_disk
 from llmops_kernel.jobs.submit import Submission
 from llmops_kernel.kinds.reading import program_of
@@ -17,6 +19,7 @@ from llmops_kernel.server.runs.followers import Followers
 from llmops_kernel.server.runs.rows import RunRows, read_row
 from llmops_kernel.server.wire.common import OperationInfo
 from llmops_kernel.server.wire.runs import (
+    QueueBody,
     ResubmitBody,
     RunAttempt,
     RunDetail,
@@ -30,7 +33,8 @@ from llmops_kernel.services.backend import Backend
 from llmops_kernel.store.garbage import folder_size
 from llmops_kernel.store.journal.view import RunView
 from llmops_kernel.store.record import Attempt, RunRecord
-from llmops_kernel.views.panel import PanelSamples
+from llmops_kernel.views.panel import PanelSamples, ProfileDetail
+from llmops_kernel.views.profile import profile_detail
 from llmops_kernel.views.snapshot import SAMPLE_PAGE, sample_table
 from llmops_kernel.views.state_text import shown_outputs
 
@@ -52,7 +56,7 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
         return RunDetail(
             row=row,
             note=run.note,
-            user=record.user,
+            user=_submitter(record),
             host=record.host,
             config_path=record.config_path,
             config_yaml=folder.config.read_text(encoding="utf-8") if folder.config.exists() else "",
@@ -69,6 +73,12 @@ def detail(followers: Followers, ref: str, *, root: Path) -> RunDetail:
             folder=str(folder.root),
             contents_path=contents_path(folder.root, root),
         )
+
+
+def _submitter(record: RunRecord) -> str:
+    """Return the user, with the agent that submitted it for him and its reason."""
+    agent = record.agent
+    return f"{record.user} (agent {agent.name}: {agent.reason})" if agent else record.user
 
 
 def samples(followers: Followers, ref: str, *, first: int) -> PanelSamples:
@@ -133,7 +143,7 @@ def submit(
     operations: Operations, backend: Backend, body: SubmitBody, *, root: Path
 ) -> OperationInfo:
     """Check the config at once (raises ConfigError) and submit it in the background."""
-    request = _submission_of(body, root)
+    request = replace(_submission_of(body, root), strict=body.strict)
     cluster = clusters.find(body.cluster, backend=backend)
     return _start(
         operations,
@@ -197,6 +207,35 @@ def retry(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
     run = run_named(backend, ref)
     line = "Submitting the run to its cluster again, from what it has saved"
     return _start_action(operations, "retry", run, run.retry, line=line)
+
+
+def restart(operations: Operations, backend: Backend, ref: str) -> OperationInfo:
+    """End a run that makes no step, and start a new attempt, in the background."""
+    run = run_named(backend, ref)
+    line = "Ending the run and submitting it again, from its last checkpoint"
+    return _start_action(operations, "restart", run, run.restart, line=line)
+
+
+def profile(operations: Operations, backend: Backend, ref: str, *, steps: int) -> OperationInfo:
+    """Hand the request for a profile to the run, in the background."""
+    run = run_named(backend, ref)
+    line = f"Asking the run to profile its next {counted(steps, 'step')}"
+    return _start_action(operations, "profile", run, partial(run.profile, steps), line=line)
+
+
+def move(operations: Operations, backend: Backend, ref: str, *, body: QueueBody) -> OperationInfo:
+    """Move the run in its cluster's queue, in the background."""
+    run = run_named(backend, ref)
+    action = partial(run.queue, priority=body.priority, before=body.before)
+    return _start_action(operations, "move", run, action, line="Telling the cluster's queue")
+
+
+def profile_of(followers: Followers, ref: str, *, number: int) -> ProfileDetail:
+    with followers.watching(ref) as watched, watched.lock:
+        detail = profile_detail(watched.view, number)
+    if detail is None:
+        raise RequestError(f"Run {watched.run.id} has no profile {number}", status=404)
+    return detail
 
 
 def delete(operations: Operations, backend: Backend, ref: str) -> OperationInfo:

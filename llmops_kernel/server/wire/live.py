@@ -10,7 +10,7 @@ from llmops_kernel.server.wire.chat import ChatTurn
 from llmops_kernel.server.wire.clusters import ClusterList
 from llmops_kernel.server.wire.common import Body, OperationInfo, Trouble, Wire
 from llmops_kernel.server.wire.runs import RunRow
-from llmops_kernel.views.panel import PanelState, RunColumn
+from llmops_kernel.views.panel import PanelState, ProfileDetail, RunColumn
 
 
 class LiveRequest(Body):
@@ -109,4 +109,9 @@ class LiveHeader(Wire):
     data: dict[str, Any]
 
 
-WIRE_MODELS: tuple[type[BaseModel], ...] = (LiveRequest, LivePayloads, LiveHeader)
+WIRE_MODELS: tuple[type[BaseModel], ...] = (
+    LiveRequest,
+    LivePayloads,
+    LiveHeader,
+    ProfileDetail,
+)

@@ -10,8 +10,10 @@ from llmops_kernel.kinds.kind import Action
 from llmops_kernel.metrics.events import RunState
 from llmops_kernel.server.wire.common import Body, Wire
 from llmops_kernel.store.journal.summary import FigureValue
+from llmops_kernel.store.record import Priority
 from llmops_kernel.store.run_notes import MAX_NOTE, MAX_TITLE
 from llmops_kernel.views.panel import ComparedSample
+from llmops_kernel.views.profile import PROFILED_STEPS
 
 
 class RunProgress(Wire):
@@ -159,6 +161,8 @@ class SubmitBody(Body):
     """`section.field=value`."""
     workspace: str | None = None
     """Contents path of the folder that is submitted; default the config's folder."""
+    strict: bool = False
+    """Refuse a training whose plan does not fit in memory."""
 
 
 class ResubmitBody(Body):
@@ -168,6 +172,20 @@ class ResubmitBody(Body):
     text: str | None = None
     """The whole config, edited."""
     overrides: list[str] = []
+
+
+class ProfileBody(Body):
+    """Profile the next steps of a run."""
+
+    steps: int = PROFILED_STEPS
+
+
+class QueueBody(Body):
+    """Move a run in the queue of its cluster."""
+
+    priority: Priority | None = None
+    before: str | None = None
+    """The run that it goes before; empty: before all."""
 
 
 class LogInfo(Wire):
@@ -311,6 +329,8 @@ WIRE_MODELS: tuple[type[BaseModel], ...] = (
     NotesBody,
     SubmitBody,
     ResubmitBody,
+    ProfileBody,
+    QueueBody,
     LogInfo,
     LogWindow,
     LogMatches,

@@ -1,13 +1,18 @@
-"""Finds the outputs of two scoring runs, and compares them."""
+"""Finds the outputs of scoring runs: compares two, and gives the metrics of one with intervals."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from llmops_kernel.errors import ComparisonError
 from llmops_kernel.kinds.registry import view_of
+from llmops_kernel.metrics.bootstrap import mean_difference
 from llmops_kernel.services.scoring.compare import OutputComparison
 from llmops_kernel.services.scoring.join import OWN_COLUMNS
 from llmops_kernel.services.scoring.output import METRIC_PREFIX, ScoredOutput
@@ -32,6 +37,40 @@ def compare_runs(store: RunStore, before: str, after: str) -> OutputComparison:
         for record in records
     )
     return OutputComparison(first, second, key=_column(keys[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredScore:
+    """A metric of a scoring, over the rows that have it."""
+
+    value: float | None
+    low: float | None = None
+    """Ends of the 95 % interval; None for a metric that is no mean of rows."""
+    high: float | None = None
+    rows: int | None = None
+
+
+def scores_of(store: RunStore, record: RunRecord) -> dict[str, MeasuredScore]:
+    """Return the metrics of a scoring by name, with bootstrap intervals over its rows.
+
+    Raises ComparisonError while the scoring has not finished, MissingDependencyError.
+    """
+    output = ScoredOutput(output_url(store, record), name=record.run_id)
+    columns = sorted(name for name in output.columns if name.startswith(METRIC_PREFIX))
+    tables = list(output.read(columns)) if columns else []
+    scores = {name: MeasuredScore(value=value) for name, value in output.totals.items()}
+    for column in columns:
+        name = column.removeprefix(METRIC_PREFIX)
+        parts = [np.asarray(t.column(column).to_pylist(), dtype=np.float64) for t in tables]
+        values = np.concatenate(parts)
+        values = values[np.isfinite(values)]
+        interval = mean_difference(np.zeros_like(values), values)
+        total = output.totals.get(name)
+        if interval and (total is None or math.isclose(total, interval.value, rel_tol=1e-6)):
+            scores[name] = MeasuredScore(
+                value=interval.value, low=interval.low, high=interval.high, rows=len(values)
+            )
+    return scores
 
 
 def output_url(store: RunStore, record: RunRecord) -> str:

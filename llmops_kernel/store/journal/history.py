@@ -70,11 +70,15 @@ class Generation:
 
     def at_peak(self, peak_flops: float | None) -> Iterable[StepEvent]:
         """Return the steps, with utilizations of this peak instead of the one known before them."""
+        ratio = self.peak_ratio(peak_flops)
+        return self.steps.values() if ratio == 1 else whole_run.at_peak(self.steps.values(), ratio)
+
+    def peak_ratio(self, peak_flops: float | None) -> float:
+        """Return how many times the peak known before the steps this one is; 1 if unknown."""
         before = min(self.starts, key=_order, default=None)
         if peak_flops is None or before is None or not before.peak_flops:
-            return self.steps.values()
-        ratio = peak_flops / before.peak_flops
-        return self.steps.values() if ratio == 1 else whole_run.at_peak(self.steps.values(), ratio)
+            return 1.0
+        return peak_flops / before.peak_flops
 
     @property
     def start(self) -> StartEvent | None:
@@ -128,6 +132,8 @@ class History:
     def add_up(self, events: Sequence[StepEvent]) -> None:
         """Update the totals, so that the steps need not be searched for them."""
         for event in events:
+            if event.profiled:
+                self.warmups.add((event.stream, event.step))
             if event.values:
                 self.logged |= dict.fromkeys(event.values)
             loss = event.loss
@@ -160,7 +166,7 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
             history.checkpoints = [event for event in history.checkpoints if event.step < first]
         repeated_steps = {event.step for event in generation.evals}
         history.evals = [event for event in history.evals if event.step not in repeated_steps]
-        peak = _highest_peak(generation, generations)
+        peak = highest_peak(generation, generations)
         history.steps += _without_undone(generation.at_peak(peak), restarts)
         history.evals += _without_undone(generation.evals, restarts)
         history.checkpoints += _without_undone(generation.checkpoints, restarts)
@@ -174,7 +180,7 @@ def fold(generations: Iterable[Generation], restarts: Sequence[RestartEvent]) ->
     return history
 
 
-def _highest_peak(generation: Generation, generations: Sequence[Generation]) -> float | None:
+def highest_peak(generation: Generation, generations: Sequence[Generation]) -> float | None:
     """Return the highest peak that the group or a later one knows of the same device.
 
     One of a CPU is measured and rises when the machine is less busy: all steps of a run are of the
@@ -207,7 +213,7 @@ def whole(history: History, generations: Iterable[Generation]) -> WholeRun:
     rates = {
         group.start.stream: peak * group.start.num_workers
         for group in groups
-        if group.start is not None and (peak := _highest_peak(group, groups)) is not None
+        if group.start is not None and (peak := highest_peak(group, groups)) is not None
     }
     return WholeRun(parts, rates=rates)
 

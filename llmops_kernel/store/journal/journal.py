@@ -51,8 +51,11 @@ class JournalWriter:
         stream: str,
         attempt: int,
         clock: Callable[[], float] = time.time,
+        follow: Callable[[Event], object] = lambda _: None,
     ) -> None:
+        """`follow` gets each event after it was written; it must not raise."""
         self.stream = stream
+        self._follow = follow
         self._attempt = attempt
         self._clock = clock
         # Re-entrant: a signal handler may emit while its own thread is inside `emit`.
@@ -87,6 +90,7 @@ class JournalWriter:
             line = Line(stamped)
             for file in self._files:
                 file.append(line)
+            self._follow(stamped)
         return stamped
 
     def _now(self) -> float:
@@ -435,3 +439,26 @@ class AppendFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class SeenNumbers:
+    """Sequence numbers from 1 on, in any order: a stream without gaps costs one number."""
+
+    __slots__ = ("_beyond", "_upto")
+
+    def __init__(self) -> None:
+        self._upto = 0
+        self._beyond: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Return False if it was there before."""
+        if number == self._upto + 1:
+            self._upto = number
+            while self._beyond and self._upto + 1 in self._beyond:
+                self._upto += 1
+                self._beyond.discard(self._upto)
+            return True
+        if 0 < number <= self._upto or number in self._beyond:
+            return False
+        self._beyond.add(number)
+        return True

@@ -254,8 +254,13 @@ class TrainingView(RunView):
         return Progress(last_step, total, "steps")
 
     @property
+    def shows_undone_steps(self) -> bool:
+        """Return True while a restart has undone all steps and none has been made again."""
+        return self._folded().is_outdated
+
+    @property
     def is_outdated(self) -> bool:
-        return self._folded().is_outdated or super().is_outdated
+        return self.shows_undone_steps or super().is_outdated
 
     def time_left(self, now_s: float) -> TimeLeft | None:
         """Return the time of steps at the recent pace, and of evaluations and saves.

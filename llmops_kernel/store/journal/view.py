@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from llmops_kernel.metrics.cost import Cost, cost_so_far
+from llmops_kernel.metrics import profile
+from llmops_kernel.metrics.cost import Cost, cost_so_far, energy_cost
 from llmops_kernel.metrics.events import (
     TERMINAL,
     AnswerEvent,
@@ -19,18 +20,24 @@ from llmops_kernel.metrics.events import (
     Event,
     FailureEvent,
     HoldEvent,
+    InputsEvent,
     OutputEvent,
     PhaseEvent,
     ProcessEvent,
+    ProfileEvent,
     ProgressEvent,
     QueueEvent,
     RestartEvent,
     RunState,
+    StallEvent,
     StartEvent,
     StepEvent,
+    SystemEvent,
+    TrackerEvent,
     WarningEvent,
 )
-from llmops_kernel.store.journal.journal import FolderTail, merge
+from llmops_kernel.metrics.inputs import RunInputs
+from llmops_kernel.store.journal.journal import FolderTail, SeenNumbers, merge
 from llmops_kernel.store.journal.spans import PhaseSpan, Warmth, phase_spans, warmth, when
 from llmops_kernel.store.journal.whole_run import TimeLeft
 
@@ -38,7 +45,7 @@ STOP_PHASE = "stop"
 """A stop request journals the begin of this phase: STOPPING until the end event."""
 SUBMIT_PHASES = frozenset({"snapshot", "upload", "pending"})
 
-_BEFORE_DRIVER = SUBMIT_PHASES | {"runtime_env", STOP_PHASE}
+_BEFORE_DRIVER = SUBMIT_PHASES | {"runtime_env", STOP_PHASE, profile.REQUEST_PHASE}
 _FROM_CLIENTS = ("-client", "-observer")
 """Ends of the streams that do not come from the run's own processes."""
 _FROM_DRIVER = (
@@ -78,29 +85,6 @@ class Progress:
         if not self.total or self.total < 0:
             return None
         return min(1.0, max(0.0, self.done / self.total))
-
-
-class SeenNumbers:
-    """Sequence numbers from 1 on, in any order: a stream without gaps costs one number."""
-
-    __slots__ = ("_beyond", "_upto")
-
-    def __init__(self) -> None:
-        self._upto = 0
-        self._beyond: set[int] = set()
-
-    def add(self, number: int) -> bool:
-        """Return False if it was there before."""
-        if number == self._upto + 1:
-            self._upto = number
-            while self._beyond and self._upto + 1 in self._beyond:
-                self._upto += 1
-                self._beyond.discard(self._upto)
-            return True
-        if 0 < number <= self._upto or number in self._beyond:
-            return False
-        self._beyond.add(number)
-        return True
 
 
 class RunView:
@@ -184,8 +168,47 @@ class RunView:
         return self._of(RestartEvent)
 
     @property
+    def profiles(self) -> list[ProfileEvent]:
+        return self._of(ProfileEvent)
+
+    @property
+    def profiling(self) -> PhaseEvent | None:
+        """Return the begin of the profile under way, else the request for one; None: neither."""
+        if self.is_terminal:
+            return None
+        phases = self._phase_events(self.attempt)
+        begun = [e for e in phases if e.name == profile.PHASE]
+        is_cut = begun and any(e.time_s >= begun[-1].time_s for e in self.restarts)
+        if not begun or begun[-1].state != "begin" or is_cut:
+            begun = [e for e in phases if e.name == profile.REQUEST_PHASE]
+            # One end may be of two requests; and a client's clock may be ahead of the cluster's.
+            num_ends = sum(event.state == "end" for event in begun)
+            if not begun or begun[-1].state != "begin" or 2 * num_ends >= len(begun):
+                return None
+        return begun[-1]
+
+    @property
     def outputs(self) -> list[OutputEvent]:
         return self._of(OutputEvent)
+
+    @property
+    def inputs(self) -> RunInputs | None:
+        """Return what the newest worker group has computed with; None where nobody has said."""
+        return next((event.inputs for event in reversed(self._of(InputsEvent))), None)
+
+    @property
+    def trackers(self) -> list[TrackerEvent]:
+        """Return where the trackers of `report_to` have the run, the newest of each, by name.
+
+        Without a `url` that is not of the web: one of a journal from elsewhere could run code.
+        """
+        newest = {event.name: event for event in self._of(TrackerEvent)}
+        return [
+            event
+            if event.url.startswith(("http://", "https://"))
+            else event.model_copy(update={"url": ""})
+            for _, event in sorted(newest.items())
+        ]
 
     @property
     def checkpoints(self) -> list[CheckpointEvent]:
@@ -292,7 +315,8 @@ class RunView:
             # Its end was not reported; a newer attempt shows that it ended.
             ended_s = self._last_s.get(attempt)
         restarts_s = [event.time_s for event in self.restarts if event.attempt == attempt]
-        return phase_spans(self._phase_events(attempt), restarts_s=restarts_s, ended_s=ended_s)
+        events = [e for e in self._phase_events(attempt) if e.name != profile.REQUEST_PHASE]
+        return phase_spans(events, restarts_s=restarts_s, ended_s=ended_s)
 
     @property
     def rows(self) -> Sequence[Event]:
@@ -359,13 +383,51 @@ class RunView:
         return cost_so_far(self._of(HoldEvent), until_s=self._own_last_s | ends)
 
     @property
+    def system(self) -> list[SystemEvent]:
+        """Return the measurements of hosts and workers, of all attempts, by time."""
+        return self._of(SystemEvent)
+
+    @property
+    def energy_j(self) -> float | None:
+        """Return the joules that GPUs have used, attempts together; None where none has said.
+
+        Up to the newest sample, and without the time before the first one of each attempt.
+        """
+        by_attempt = {e.attempt: e.energy_j for e in self.system if e.energy_j is not None}
+        return sum(by_attempt.values()) if by_attempt else None
+
+    @property
+    def energy_cost(self) -> Cost:
+        """Return what that energy costs, which `cost` may contain or not."""
+        return energy_cost(self._of(HoldEvent), self.energy_j)
+
+    @property
+    def stall(self) -> StallEvent | None:
+        """Return where the workers stand while no step ends; None while steps do."""
+        if self.is_terminal:
+            return None
+        reported = [event for event in self._of(StallEvent) if event.attempt == self.attempt]
+        restarts_s = [event.time_s for event in self.restarts]
+        newest = reported[-1] if reported else None
+        is_open = newest is not None and newest.state == "begin"
+        if newest is None or not is_open or max(restarts_s, default=0.0) > newest.time_s:
+            return None
+        return newest
+
+    @property
+    def stalls(self) -> list[StallEvent]:
+        """Return all times at which the workers were looked at since no step ended."""
+        return [event for event in self._of(StallEvent) if event.state == "begin"]
+
+    @property
     def warmth(self) -> Warmth | None:
         """Return how the newest attempt's processes were started; None until one has reported."""
         return warmth([e for e in self._of(ProcessEvent) if e.attempt == self.attempt])
 
     def summary(self) -> dict[str, Any]:
         """Return the view as JSON-able numbers and words, base units; unknown and NaN as None."""
-        warmth, queue = self.warmth, self.queue
+        warmth, queue, stall = self.warmth, self.queue, self.stall
+        system = self.system[-1:]
         return {
             "state": self.state,
             "attempt": self.attempt,
@@ -374,9 +436,14 @@ class RunView:
             "remedy": self.remedy,
             "progress": None if self.progress is None else asdict(self.progress),
             "cost": asdict(self.cost),
+            "energy_j": self.energy_j,
+            "energy_cost": asdict(self.energy_cost),
+            "system": system[0].model_dump(mode="json") if system else None,
+            "stall": None if stall is None else stall.model_dump(mode="json"),
             "warmth": None if warmth is None else asdict(warmth),
             "checkpoint": self.checkpoints[-1].path if self.checkpoints else None,
             "outputs": [{"what": e.what, "path": e.path} for e in self.outputs],
+            "trackers": {e.name: e.url or e.path for e in self.trackers},
             "phases": [
                 {"name": s.name, "begin_s": s.begin_s, "end_s": s.end_s, "detail": s.detail}
                 for s in self.phases()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from llmops_kernel.metrics.events import CheckpointEvent, EvalEvent, StartEvent, StepEvent, StepSums
+from llmops_kernel.metrics.events import CheckpointEvent, EvalEvent, StartEvent, StepEvent
+from llmops_kernel.metrics.step_sums import StepSums
 from llmops_kernel.store.journal.spans import PhaseSpan
 
 UTILIZATIONS = ("mfu", "mfu_palm", "hfu", "recomputed")

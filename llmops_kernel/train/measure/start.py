@@ -11,7 +11,10 @@ from typing import Any
 import torch
 
 from llmops_kernel.config.models.train import TrainingConfig
-from llmops_kernel.metrics.events import MeasuredRun, PlannedRun, StartEvent
+from llmops_kernel.driver.inputs import InputsLater, installed_versions, machine
+from llmops_kernel.metrics.events import StartEvent
+from llmops_kernel.metrics.inputs import RunInputs
+from llmops_kernel.metrics.planned import MeasuredRun, PlannedRun
 from llmops_kernel.planner.architecture import Architecture
 from llmops_kernel.planner.learning import device_key
 from llmops_kernel.planner.memory import PARTS, memory
@@ -19,14 +22,15 @@ from llmops_kernel.planner.of_config import setup_of
 from llmops_kernel.planner.plan import Hardware, largest_micro_batch
 from llmops_kernel.planner.setup import Setup
 from llmops_kernel.planner.speed import Rates, speed, work
+from llmops_kernel.store.package.content import data_content, model_content
 from llmops_kernel.train.collectives import barrier
 from llmops_kernel.train.context import WorkerContext
 from llmops_kernel.train.data.dataset import Dataset
 from llmops_kernel.train.data.examples import Example, Packed
 from llmops_kernel.train.measure import device
 from llmops_kernel.train.model.load import ParameterCount
+from llmops_kernel.train.model.origin import Origin
 from llmops_kernel.train.performance import Chosen, groups_by_length, labelled_share
-from llmops_kernel.train.requirements import installed_versions
 
 _SAMPLED_ROWS = 256
 """Rows from all over an epoch whose lengths are looked at."""
@@ -83,6 +87,31 @@ def start_event(
         performance="; ".join((*chosen.words, *data.words)),
         planned=planned,
     )
+
+
+def journal_inputs(
+    config: TrainingConfig, context: WorkerContext, origin: Origin, *, is_own_model: bool
+) -> InputsLater | None:
+    """Journal the content of data and model from a thread of rank 0, for `llmops reproduce`."""
+    if not context.is_main:
+        return None
+    data = config.with_rows_read().data
+    names = [*(source.path for source in data.sources), *([data.eval] if data.eval else [])]
+
+    def gather() -> RunInputs:
+        model = {} if is_own_model else model_content(origin.weights, origin.config.model.revision)
+        if origin.adapter is not None:
+            adapter = model_content(str(origin.adapter))
+            model |= {f"adapter/{name}": value for name, value in adapter.items()}
+        return RunInputs(
+            versions=installed_versions(),
+            machine=facts,
+            data=data_content(names, context.roots),
+            model=model,
+        )
+
+    facts = machine()
+    return InputsLater(context.emit, gather)
 
 
 # --- What the planner expects ---

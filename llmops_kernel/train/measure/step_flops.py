@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch.nn import functional
 
+from llmops_kernel.driver.inputs import installed_versions
 from llmops_kernel.metrics.events import WarningEvent
 from llmops_kernel.metrics.model_work import (
     AttentionWork,
@@ -27,7 +28,6 @@ from llmops_kernel.track.model import describe_model
 from llmops_kernel.train.measure.module_work import TOLERANCE, Count, count_work
 from llmops_kernel.train.measure.step_timer import StepCounts
 from llmops_kernel.train.measure.twin import Twin, make_twin, shape_of
-from llmops_kernel.train.requirements import installed_versions
 
 _DASH = "they are shown as a dash; loss and tokens per second are not affected"
 

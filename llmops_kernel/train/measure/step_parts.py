@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import torch
 import torch.distributed as dist
 
+from llmops_kernel.driver.beats import PARTS, BeatWriter
 from llmops_kernel.train.measure.device import measured_ceiling
 from llmops_kernel.train.parallelism.strategy import wrapped
 from llmops_kernel.train.parallelism.zero import offloads_optimizer
@@ -26,13 +27,20 @@ Part = Literal["between", "data", "passes", "optimizer", "offload", "communicati
 memory. `between`: what is in no other part, such as callbacks, the journal, counting of tokens."""
 
 
+_CODES: Final[dict[Part, int]] = {part: PARTS.index(part) for part in get_args(Part)}
+
+
 class StepParts:
     """The parts of the time since the last `take`; one ends where the next begins."""
 
     def __init__(
-        self, *, on_gpu: bool = False, clock: Callable[[], float] = time.perf_counter
+        self,
+        *,
+        on_gpu: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+        beat: BeatWriter | None = None,
     ) -> None:
-        self.on_gpu = on_gpu
+        self.on_gpu, self._beat = on_gpu, beat
         self._stamp: Callable[[], Any] = _event if on_gpu else clock
         self._stamps: list[tuple[Part, Any]] = [("between", self._stamp())]
 
@@ -41,6 +49,8 @@ class StepParts:
         before = self._stamps[-1][0]
         if before != part:
             self._stamps.append((part, self._stamp()))
+            if self._beat is not None:
+                self._beat.enter(_CODES[part])
         return before
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from llmops_kernel.driver.beats import BeatWriter
 from llmops_kernel.metrics.model_work import Computed
 from llmops_kernel.train.data.collate import COUNTS, KEPT
 from llmops_kernel.train.measure.step_parts import Part, StepParts
@@ -36,6 +37,8 @@ class StepCounts:
     """Share of the rows that was trained on, the mean of the workers."""
     computed: Computed | None = None
     """Input of the model; None where it is not known."""
+    profile: int = 0
+    """Steps that somebody asks to profile; all workers see it in the same step."""
     inner: StepCounts | None = None
     """Of batches inside of the batches: sequences that are read, and not trained on."""
 
@@ -44,10 +47,14 @@ class StepTimer:
     """Times the steps of one worker. Call `mark` when a step, an evaluation or a save ends."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.perf_counter, on_gpu: bool = False
+        self,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        on_gpu: bool = False,
+        beat: BeatWriter | None = None,
     ) -> None:
         self._clock = clock
-        self.parts = StepParts(on_gpu=on_gpu, clock=clock)
+        self.parts = StepParts(on_gpu=on_gpu, clock=clock, beat=beat)
         self.taken: dict[Part, float] = {}
         """Seconds of each part of what the last mark has ended."""
         self._marked = clock()
@@ -81,11 +88,18 @@ class StepTimer:
         return self._clock()
 
     def reduce(
-        self, *, device: torch.device, stop: bool, finished: bool = False, progress: float = 0.0
+        self,
+        *,
+        device: torch.device,
+        stop: bool,
+        finished: bool = False,
+        progress: float = 0.0,
+        profile: int = 0,
     ) -> StepCounts:
-        """Sum over the workers, in the only collective that we add to a step (17 integers)."""
-        totals = torch.zeros(17, dtype=torch.int64, device=device)
-        for begin, counted in zip((3, 10), self._counted, strict=True):
+        """Sum over the workers, in the only collective that we add to a step (18 integers)."""
+        totals = torch.zeros(18, dtype=torch.int64, device=device)
+        totals[3] = profile
+        for begin, counted in zip((4, 11), self._counted, strict=True):
             for counts, computed in counted:
                 totals[begin : begin + 3] += counts.to(device)
                 if computed is not None:
@@ -97,12 +111,13 @@ class StepTimer:
             workers = dist.get_world_size()
         if workers > 1:
             dist.all_reduce(totals)
-        stops, unfinished, shares, *sums = map(int, totals.tolist())
+        stops, unfinished, shares, profiled, *sums = map(int, totals.tolist())
         return replace(
             _step_counts(sums[:7]),
             stop=bool(stops),
             finished=not unfinished,
             progress=shares / (workers * _WHOLE),
+            profile=profiled,
             inner=_step_counts(sums[7:]) if any(sums[7:]) else None,
         )
 

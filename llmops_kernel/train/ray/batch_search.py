@@ -17,6 +17,7 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.less_memory import micro_batch_sizes
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.inputs import installed_versions
 from llmops_kernel.driver.report import DriverReport
 from llmops_kernel.metrics.events import FailureEvent, RestartEvent
 from llmops_kernel.store.files import find
@@ -26,7 +27,6 @@ from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.context import StopRequestedError
 from llmops_kernel.train.ray.failures import cause, is_code_failure, out_of_memory
 from llmops_kernel.train.ray.worker import failure_key, micro_batch_key
-from llmops_kernel.train.requirements import installed_versions
 from llmops_kernel.version import VERSION
 
 # --- Which sizes to try ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -15,14 +16,17 @@ from llmops_kernel.config.counted import counted
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver.compat import ray_logs
 from llmops_kernel.driver.last_lines import LastLines
-from llmops_kernel.driver.nodes import NodeHolds
+from llmops_kernel.driver.nodes import NodeHolds, this_node
 from llmops_kernel.driver.queue_place import ClusterCapacity, capacity_of
-from llmops_kernel.driver.queue_watch import QueueWatch
+from llmops_kernel.driver.queue_watch import QueueWatch, gave_way, yields_to
 from llmops_kernel.driver.report import DriverReport, print_traceback, with_remedy
+from llmops_kernel.driver.storage import run_folder
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.metrics.events import EndEvent, ProcessEvent
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.train.context import StopRequestedError
 from llmops_kernel.train.requirements import check_device, check_packages
+from llmops_kernel.train.script.ends import ended_stalled
 from llmops_kernel.warm.preload import without_collections
 
 # Read by Ray Train in this process and its controller. A lost worker is seen in half a second
@@ -52,6 +56,7 @@ class Driver:
         self._report: DriverReport
         self._queue: QueueWatch
         self._capacity: ClusterCapacity
+        self._watch: RunWatch | None = None
         self._workers = 0  # until they are requested
 
     def run(self) -> int:
@@ -71,11 +76,12 @@ class Driver:
         # ray.init installs a handler of its own that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         self._report = DriverReport(self._spec, logs=ray_logs())
-        self._queue = QueueWatch(
-            self._report.emit, run=self._spec.run_id, most=self._spec.most_resources
-        )
+        self._queue = QueueWatch(self._report.emit, spec=self._spec)
         self._report.phases_so_far()
         end = self._attempt()
+        self._queue.end()
+        if self._watch is not None:
+            self._watch.end()
         if not end.last_step:
             self._report_workers()
         last_lines.wait(range(self._workers), returned=end.state == "SUCCEEDED")
@@ -103,9 +109,13 @@ class Driver:
 
     def _watch_fit(self, config: TrainingConfig) -> EndEvent:
         """Run Ray Train in a thread, so that this one receives the stop signal."""
-        groups = self._groups(config)
+        watch = self._watch = RunWatch(
+            self._report.emit, self._spec, config.monitor, folder=run_folder(self._spec).root
+        )
+        groups = self._groups(config, watch)
         trainer = groups("", {})
         self._report.phase("driver", "end")
+        watch.begin(node=this_node()[0])
         self._workers = config.parallelism.num_workers
         raised: list[BaseException] = []
         arguments = (config, groups, trainer, raised)
@@ -119,6 +129,8 @@ class Driver:
             if not is_stop_sent:
                 is_stop_sent = True
                 self._ask_workers_to_stop()
+            if watch.is_stalled:
+                return ended_stalled(self._spec.run_id)
             if self._queue.is_queued:
                 # There are no workers that could answer; Ray drops the request with the job.
                 return self._stopped_in_queue()
@@ -129,39 +141,68 @@ class Driver:
     def _fit(
         self, config: TrainingConfig, groups: _Groups, trainer: Any, raised: list[BaseException]
     ) -> None:
-        """Settle the micro batch, then train; put what is raised into the list."""
-        try:
-            if config.training.micro_batch_size == "auto":
-                self._search(config, groups)
-            workers = counted(self._workers, "worker")
-            self._report.phase("workers", "begin", detail=workers)
-            trainer.fit()
-        except BaseException as error:
-            raised.append(error)
+        """Settle the micro batch, then train; put what is raised into the list.
+
+        A run that gave way to another begins again with new workers, from its checkpoint.
+        """
+        while True:
+            try:
+                if config.training.micro_batch_size == "auto":
+                    self._search(config, groups)
+                workers = counted(self._workers, "worker")
+                self._report.phase("workers", "begin", detail=workers)
+                trainer.fit()
+                if not self._gives_way():
+                    return
+            except StopRequestedError as error:
+                if not self._gives_way(is_stopped=True):
+                    raised.append(error)
+                    return
+            except BaseException as error:
+                raised.append(error)
+                return
+            trainer = groups("", {})
+
+    def _gives_way(self, *, is_stopped: bool = False) -> bool:
+        """Return whether the workers have stopped for a run that must go before this one."""
+        from llmops_kernel.driver import kv_store as kv
+
+        result = kv.get(kv.key(self._spec.run_id, self._spec.attempt, "result")) or {}
+        other = yields_to(self._spec)
+        if self._stop.is_set() or not other or not (is_stopped or result.get("stopped")):
+            return False
+        self._report.emit(gave_way(self._spec, other, step=result.get("last_step")))
+        return True
 
     def _search(self, config: TrainingConfig, groups: _Groups) -> None:
         from llmops_kernel.train.ray.batch_search import BatchSearch
 
         BatchSearch(
-            self._spec, config, report=self._report, start=groups, is_stopped=self._stop.is_set
+            self._spec,
+            config,
+            report=self._report,
+            start=groups,
+            is_stopped=lambda: self._stop.is_set() or bool(yields_to(self._spec)),
         ).run()
 
-    def _groups(self, config: TrainingConfig) -> _Groups:
+    def _groups(self, config: TrainingConfig, watch: RunWatch) -> _Groups:
         """Return what makes the trainer of a worker group: of the run itself, or of a probe."""
         with without_collections():
             from ray.train import FailureConfig, RunConfig, ScalingConfig
 
             from llmops_kernel.train.ray.resources import resources
             from llmops_kernel.train.ray.trainer import make_trainer
-            from llmops_kernel.train.ray.worker import run_folder, run_probe, run_worker
+            from llmops_kernel.train.ray.worker import run_probe, run_worker
 
         request = resources(config, self._capacity)
         check_device(config, use_gpu=request.use_gpu)
         for hint in config.advice():
             self._report.warn(f"{hint.path}: {hint.message}.", hint.suggestion)
-        holds = NodeHolds(self._report.emit)
+        holds = NodeHolds(self._report.emit, on_use=watch.use)
+        groups = itertools.count(1)
 
         def make(probe: str, values: dict[str, Any]) -> Any:
+            name = [self._spec.run_id, str(self._spec.attempt), probe or str(next(groups))]
             trainer, warning = make_trainer(
                 self._spec,
                 run_probe if probe else run_worker,
@@ -179,9 +220,7 @@ class Driver:
                     resources_per_worker=request.per_worker,
                 ),
                 run_config=RunConfig(
-                    name="-".join(
-                        filter(None, (self._spec.run_id, str(self._spec.attempt), probe))
-                    ),
+                    name="-".join(name),  # Ray Train goes on with what one of its name has left.
                     storage_path=str(run_folder(self._spec).root / "ray"),
                     failure_config=FailureConfig(
                         max_failures=0 if probe else config.training.max_failures

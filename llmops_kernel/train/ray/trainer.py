@@ -278,7 +278,7 @@ class QueueCallback(WorkerGroupCallback):
             raise RuntimeError("the run was stopped while it waited for its turn")
 
     def after_worker_group_start(self, worker_group: Any) -> None:
-        self._queue.end()
+        self._queue.granted()
 
 
 class RunTrainer(TorchTrainer):

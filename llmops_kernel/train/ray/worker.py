@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from llmops_kernel.config.less_memory import changed
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.driver import checkpoint, compat, storage
 from llmops_kernel.driver import kv_store as kv
+from llmops_kernel.driver.beats import FIRST_STEP, open_beat
 from llmops_kernel.driver.last_lines import mark_first_lines, mark_last_lines
 from llmops_kernel.driver.storage import folder_on_node, open_bucket, storage_folder
 from llmops_kernel.metrics.events import PhaseEvent, ProcessEvent
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.package.assets import link_assets
 from llmops_kernel.store.paths import RunFolder
-from llmops_kernel.store.record import RunSpec
+from llmops_kernel.store.record import PROFILE_MESSAGE, RunSpec
 from llmops_kernel.store.run_lines import RunLines
 from llmops_kernel.train.context import StopRequestedError, WorkerContext
 from llmops_kernel.train.failures import describe, is_out_of_memory
@@ -93,6 +95,7 @@ def worker_context(spec: RunSpec, *, use_gpu: bool, writes: bool = True) -> Work
     link_assets(Path.cwd())  # Data as submitted comes before the client's folder.
     train = ray.train.get_context()
     rank = train.get_world_rank()
+    begun = kv.key(spec.run_id, spec.attempt, FIRST_STEP)
     stop = kv.Flag(kv.key(spec.run_id, spec.attempt, "stop")) if rank == 0 else None
     fallback = (Path(spec.workspace_root),) if spec.workspace_root else ()
     shared_cache = Path(spec.cache_root) if spec.cache_root else None
@@ -119,8 +122,17 @@ def worker_context(spec: RunSpec, *, use_gpu: bool, writes: bool = True) -> Work
         keep_bytes=model_cache_bytes(),
         node_id=_node_id(),
         host=os.uname().nodename,
+        beat=open_beat(spec, rank=rank, world_size=train.get_world_size()) if writes else None,
+        begun=lambda: kv.put(begun, True),
+        profile_requested=_profile_requests(spec) if rank == 0 and writes else lambda: 0,
         stop_requested=stop.is_set if stop else lambda: False,
     )
+
+
+def _profile_requests(spec: RunSpec) -> Callable[[], int]:
+    """Return what gives, once for each request of a user, how many steps are to be profiled."""
+    requests = kv.Requests(partial(kv.pop, kv.key(spec.run_id, spec.attempt, PROFILE_MESSAGE)))
+    return lambda: int((requests.take() or {}).get("steps", 0))
 
 
 def _group_number(spec: RunSpec) -> int:

@@ -62,6 +62,15 @@ def did_not_leave(limit_s: float) -> EndEvent:
     )
 
 
+def ended_stalled(run_id: str) -> EndEvent:
+    """Return the end of a run whose workers make no step, and so cannot follow a stop."""
+    return EndEvent(
+        state="STOPPED",
+        message="Stopped while no step ended: the workers saved no checkpoint.",
+        remedy=f"`llmops retry {run_id}` goes on from the last checkpoint",
+    )
+
+
 def signal_failure(signum: int, *, script: str) -> FailureEvent:
     """Return the failure of a process that a signal ended."""
     with contextlib.suppress(ValueError):

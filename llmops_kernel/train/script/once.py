@@ -18,7 +18,9 @@ from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.driver import report
 from llmops_kernel.driver.nodes import NodeHolds, only_node, use_all_cores
 from llmops_kernel.driver.ray_job import add_metadata
-from llmops_kernel.driver.storage import ray_logs
+from llmops_kernel.driver.run_metrics import FollowedJournal
+from llmops_kernel.driver.storage import ray_logs, run_folder
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.metrics.events import EndEvent, FailureEvent
 from llmops_kernel.store.files import scratch_folder
 from llmops_kernel.store.package.assets import link_assets
@@ -31,6 +33,7 @@ from llmops_kernel.train.script.ends import Patience
 from llmops_kernel.train.script.program import run_program
 
 _POLL_S = 0.02
+_LOOK_S = 0.5
 _SETTINGS = {
     # Read by Ray Train in the script: how often its controller looks whether workers have ended.
     # It needs two looks, so with Ray's default of 2 s a run ends up to 4 s after its last step. A
@@ -46,6 +49,7 @@ class OnceDriver:
         self._spec, self._config, self._is_warm = spec, config, is_warm
         self._stop_requested = threading.Event()
         self._has_ended = threading.Event()
+        self._watch: RunWatch | None = None
         self._forced: EndEvent | None = None
         """End of the run when the driver has to end the script."""
 
@@ -67,21 +71,49 @@ class OnceDriver:
         NodeHolds(journal.emit).begin(only_node())
         journal.phase("driver", "end")
         journal.phase("first_step", "begin")
-        status = self._wait(pid, board)
+        watch = self._watch = RunWatch(
+            journal.emit,
+            self._spec,
+            self._config.monitor,
+            folder=run_folder(self._spec).root,
+            learns_pauses=True,
+        )
+        watch.begin()
+        metrics = FollowedJournal(self._spec, journal.folder, connect=self._connect)
+        status = self._wait(pid, board, metrics)
+        watch.end()
         return journal.end(self._end(journal, status, board))
 
-    def _wait(self, pid: int, board: FileBoard) -> int:
+    def _connect(self) -> None:
+        """Connect to Ray, for metrics only: nothing else here needs it.
+
+        Raises KeyError where no cluster has started this process: Ray would start one.
+        """
+        address = os.environ["RAY_ADDRESS"]
+        import ray
+
+        # ray.init installs a handler that exits at once: a stop meanwhile waits for ours.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        finally:
+            signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _wait(self, pid: int, board: FileBoard, metrics: FollowedJournal) -> int:
         """Return the wait status of the script's process."""
         was_stopped = False
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 self._has_ended.set()
+                metrics.look(is_last=True)
                 return status
             if self._stop_requested.is_set() and not was_stopped:
                 was_stopped = True
                 board.put(STOP, True)
                 threading.Thread(target=self._stop, args=(pid, board), daemon=True).start()
+            metrics.look()
             time.sleep(_POLL_S)
 
     def _stop(self, pid: int, board: FileBoard) -> None:
@@ -92,16 +124,23 @@ class OnceDriver:
         answers = ask(self._spec, "stop")
         asks = board.get(ASKS) or answers.get(ASKS) or answers.get(STOPPED)
         if asks:
-            left_s = requested_s + patience.leave_s - time.monotonic()
-            if self._has_ended.wait(max(0.0, left_s)):
-                return
+            until_s = requested_s + patience.leave_s
+            while time.monotonic() < until_s and not self._is_stalled:
+                if self._has_ended.wait(min(_LOOK_S, max(0.0, until_s - time.monotonic()))):
+                    return
         self._forced = ends.did_not_leave(patience.leave_s) if asks else ends.ended_at_once()
+        if self._is_stalled:
+            self._forced = ends.ended_stalled(self._spec.run_id)
         for signum in (signal.SIGTERM, signal.SIGKILL):
             with suppress(OSError):
                 os.killpg(pid, signum)
             # The script's own exit handlers end the workers that it has started.
             if self._has_ended.wait(patience.terminate_s):
                 return
+
+    @property
+    def _is_stalled(self) -> bool:
+        return self._watch is not None and self._watch.is_stalled
 
     def _end(self, journal: report.DriverReport, status: int, board: FileBoard) -> EndEvent:
         if self._forced:

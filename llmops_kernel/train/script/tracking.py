@@ -17,17 +17,21 @@ from typing import Any
 import psutil
 
 from llmops_kernel.driver import checkpoint, report
+from llmops_kernel.driver.beats import FIRST_STEP, BeatWriter, open_beat
 from llmops_kernel.driver.checkpoint import HashesLater, hashed_while
 from llmops_kernel.driver.storage import (
     Bucket,
     Stored,
+    offers_to_clients,
     open_bucket,
     open_journal,
     ray_logs,
     run_folder,
 )
 from llmops_kernel.errors import StoreError
-from llmops_kernel.metrics.events import CheckpointEvent, Event, ProcessEvent
+from llmops_kernel.metrics.events import CheckpointEvent, Event, InputsEvent, ProcessEvent
+from llmops_kernel.metrics.inputs import RunInputs
+from llmops_kernel.metrics.profile import PHASE
 from llmops_kernel.store.journal.journal import JournalWriter
 from llmops_kernel.store.record import RunSpec
 from llmops_kernel.track.model import FlopsOf
@@ -41,6 +45,7 @@ from llmops_kernel.train.checkpoints.agreement import (
     fetch,
     not_fetched,
 )
+from llmops_kernel.train.script.profiling import ScriptProfiles
 
 CLUSTER_AGE_S = 0.5
 """Greatest age of a value of the cluster's store when a worker uses it."""
@@ -111,6 +116,9 @@ class ScriptWorker:
         self._is_local = bool(folder)
         self._agreement: StopAgreement | None = None
         self._resume: ResumeAgreement | None = None
+        self._beat: BeatWriter | None = None
+        self._has_beat = False
+        self._profiles: ScriptProfiles | None = None
 
     def emit(self, event: Event) -> None:
         """Journal on rank 0. Other ranks have no stream."""
@@ -180,9 +188,45 @@ class ScriptWorker:
     def host_memory_bytes(self) -> int | None:
         return int(self._process.memory_info().rss)
 
-    def start_facts(self) -> dict[str, Any]:
-        from llmops_kernel.train.requirements import installed_versions
+    def beat(self, step: int, *, time_s: float | None, data_s: float | None, is_last: bool) -> None:
+        if not self._has_beat:
+            self._has_beat = True
+            self._beat = open_beat(self._spec, rank=self.rank, world_size=self.world_size)
+            if self.rank == 0 and not self._is_local:
+                self._board.put(FIRST_STEP, True)
+        if self._beat is not None:
+            self._beat.step(step, time_s=time_s, data_s=data_s)
+            if is_last:  # What follows is no step, and may take long.
+                self._beat.phase("end")
 
+    @property
+    def is_profiled(self) -> bool:
+        return self._profiles is not None and self._profiles.is_on
+
+    def end_step(self, step: int, *, time_s: float | None, is_last: bool) -> bool:
+        if self._profiles is None:
+            self._profiles = ScriptProfiles(
+                self._spec,
+                self._board,
+                rank=self.rank,
+                world_size=self.world_size,
+                is_local=self._is_local,
+                folder=run_folder(self._spec, workspace=self._workspace).root,
+                visible=lambda: offers_to_clients(self._spec, logs=ray_logs(self._workspace)),
+                emit=self.emit,
+            )
+        if self._beat is not None and self.is_profiled and not is_last:
+            self._beat.phase(PHASE)  # To write the files takes longer than a step.
+        took_time = self._profiles.end_step(step, time_s=time_s, is_last=is_last)
+        if self._beat is not None and took_time and not is_last:
+            self._beat.phase("")
+        return took_time
+
+    def start_facts(self) -> dict[str, Any]:
+        from llmops_kernel.driver.inputs import installed_versions, machine
+
+        # Which files a script reads is not known: those of its workspace are in the record.
+        self.emit(InputsEvent(inputs=RunInputs(versions=installed_versions(), machine=machine())))
         return {"versions": installed_versions(), "hosts": (os.uname().nodename,)}
 
     def keep_checkpoint(self, path: Path, *, step: int, keep: int) -> CheckpointEvent:

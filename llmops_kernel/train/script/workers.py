@@ -20,8 +20,9 @@ from llmops_kernel.driver.engines import free_idle
 from llmops_kernel.driver.last_lines import LastLines
 from llmops_kernel.driver.nodes import NodeHolds, this_node
 from llmops_kernel.driver.queue_place import ClusterCapacity, capacity_of
-from llmops_kernel.driver.queue_watch import QueueWatch
-from llmops_kernel.driver.storage import ray_logs
+from llmops_kernel.driver.queue_watch import QueueWatch, gave_way, yields_to
+from llmops_kernel.driver.storage import ray_logs, run_folder
+from llmops_kernel.driver.watch import RunWatch
 from llmops_kernel.errors import ClusterError, LLMOpsError
 from llmops_kernel.metrics.events import EndEvent, FailureEvent, ProcessEvent
 from llmops_kernel.store.record import RunSpec
@@ -45,9 +46,17 @@ class WorkersDriver:
         self._num_workers = config.workers or 1
         self._stop_requested = threading.Event()
         self._journal = report.DriverReport(spec, logs=ray_logs(Path.cwd()))
-        self._holds = NodeHolds(self._journal.emit)
-        self._queue = QueueWatch(self._journal.emit, run=spec.run_id, most=spec.most_resources)
+        self._run_watch = RunWatch(
+            self._journal.emit,
+            spec,
+            config.monitor,
+            folder=run_folder(spec).root,
+            learns_pauses=True,
+        )
+        self._holds = NodeHolds(self._journal.emit, on_use=self._run_watch.use)
+        self._queue = QueueWatch(self._journal.emit, spec=spec)
         self._actors: list[Any] = []
+        self._placement: Any = None
 
     def run(self) -> int:
         """Return the driver's exit status."""
@@ -61,10 +70,13 @@ class WorkersDriver:
         # Again: ray.init installs a handler that exits at once.
         signal.signal(signal.SIGTERM, lambda *_: self._stop_requested.set())
         self._holds.begin(this_node())
+        self._run_watch.begin(node=this_node()[0])
         try:
             end = self._attempt()
         except Exception as error:
             end = self._journal.failed([self._own_failure(error)])
+        self._queue.end()
+        self._run_watch.end()
         last_lines.wait(range(len(self._actors)), returned=end.state == "SUCCEEDED")
         status = self._journal.end(end)
         ray.shutdown()
@@ -84,14 +96,32 @@ class WorkersDriver:
     def _attempt(self) -> EndEvent:
         request = self._needs()
         self._journal.phase("driver", "end")
-        self._journal.phase("workers", "begin", detail=counted(self._num_workers, "worker"))
         per_worker = {"CPU": request.cpus, "GPU": request.gpus}
         total = {name: amount * self._num_workers for name, amount in per_worker.items()}
-        if not self._queue.begin(total, stop=self._stop_requested):
-            return _stopped_before()
-        self._actors = self._create(request)
-        runs = self._start()
-        return _stopped_before() if runs is None else self._watch(runs)
+        while True:
+            self._journal.phase("workers", "begin", detail=counted(self._num_workers, "worker"))
+            if not self._queue.begin(total, stop=self._stop_requested):
+                return _stopped_before()
+            self._actors = self._create(request)
+            runs = self._start()
+            end = _stopped_before() if runs is None else self._watch(runs)
+            if end.state != "STOPPED" or runs is None or not self._gives_way(end):
+                return end
+
+    def _gives_way(self, end: EndEvent) -> bool:
+        """Return whether the script left for a run that must go before; its workers are ended."""
+        import ray
+
+        other = yields_to(self._spec)
+        if self._stop_requested.is_set() or not other:
+            return False
+        for actor in self._actors:
+            ray.kill(actor)
+        if self._placement is not None:
+            ray.util.remove_placement_group(self._placement)
+        self._holds.use(())
+        self._journal.emit(gave_way(self._spec, other, step=end.last_step))
+        return True
 
     def _needs(self) -> Needs:
         import ray
@@ -115,8 +145,8 @@ class WorkersDriver:
             return [actor.options(**options).remote()]
         # All or none: otherwise half of the workers would wait forever for the others.
         bundle = {"CPU": request.cpus} | ({"GPU": request.gpus} if request.gpus else {})
-        placement = ray.util.placement_group([bundle] * self._num_workers, strategy="PACK")
-        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement)
+        self._placement = ray.util.placement_group([bundle] * self._num_workers, strategy="PACK")
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._placement)
         return [
             actor.options(**options, scheduling_strategy=strategy).remote()
             for _ in range(self._num_workers)
@@ -127,12 +157,10 @@ class WorkersDriver:
         import ray
 
         facts = [actor.facts.remote() for actor in self._actors]
-        try:
-            while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
-                if self._stop_requested.is_set():
-                    return None
-        finally:
-            self._queue.end()
+        while len(ray.wait(facts, num_returns=len(facts), timeout=_POLL_S)[0]) < len(facts):
+            if self._stop_requested.is_set():
+                return None
+        self._queue.granted()
         nodes = [WorkerNode(**node) for node in ray.get(facts)]
         self._holds.use((node.node_id, node.price) for node in nodes)
         ranks = layout(nodes)
@@ -170,6 +198,8 @@ class WorkersDriver:
                 was_stopped, leave_by_s = True, time.monotonic() + patience.leave_s
                 if not self._request_stop():
                     return ends.ended_at_once()
+            if was_stopped and self._run_watch.is_stalled:
+                return ends.ended_stalled(self._spec.run_id)
             if time.monotonic() > leave_by_s:
                 return ends.did_not_leave(patience.leave_s)
         if failures:
@@ -194,7 +224,8 @@ class WorkersDriver:
 
     def _ended(self) -> EndEvent:
         board = ClusterBoard(self._spec)
-        stopped = board.get(STOPPED) if self._stop_requested.is_set() else None
+        is_asked = self._stop_requested.is_set() or yields_to(self._spec)
+        stopped = board.get(STOPPED) if is_asked else None
         if stopped:
             return ends.stopped_end(stopped, newest=board.get(KEPT))
         return EndEvent(state="SUCCEEDED")

@@ -119,6 +119,9 @@ def note_values(notes: RunNotes) -> dict[str, Value]:
         "title": notes.title or None,
         "starred": notes.starred,
         "tags": notes.tags,
+        "group": notes.group or None,
+        "project": notes.project or None,
+        "phase": notes.phase or None,
         "colour": notes.colour or None,
         "note": notes.note[:MAX_TEXT] or None,
     }
@@ -137,6 +140,7 @@ def record_values(record: RunRecord) -> tuple[dict[str, Value], dict[str, Value]
     """Return a record's config by `config.<path>`, and its other facts. They never change."""
     facts: dict[str, Value] = {
         "user": plain(record.user or None),
+        "agent": plain(record.agent.name if record.agent else None),
         "host": plain(record.host or None),
         "config_file": plain(record.config_path or None),
         "code": plain(record.code_hash[:12] or None),
@@ -220,11 +224,15 @@ FACTS: dict[str, tuple[str, Type]] = {
     "attempt": ("attempt", "number"),
     "starred": ("starred", "yes/no"),
     "tags": ("tags", "list"),
+    "group": ("group", "text"),
+    "project": ("project", "text"),
+    "phase": ("phase", "text"),
     "colour": ("colour", "text"),
     "note": ("note", "text"),
     "parent": ("re-submitted from", "text"),
     "reason": ("reason", "text"),
     "user": ("user", "text"),
+    "agent": ("agent", "text"),
     "host": ("host", "text"),
     "config_file": ("config file", "text"),
     "code": ("code", "text"),

@@ -71,6 +71,7 @@ def test_help_says_which_way_round_the_ratio_is(
     assert "Example: llmops bench loop" in shown
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.slow
 def test_both_kinds_are_measured(ray_cluster: ClusterInfo, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_plan_of_the_newest_result(
     assert "no price was given" in shown
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.slow
 def test_sizes_are_measured_and_planned_with(

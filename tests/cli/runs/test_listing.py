@@ -88,7 +88,7 @@ def test_tags_are_added_and_removed(llmops: Llmops, sweep, capsys):
     assert llmops("runs", "--where", "'paper' in tags", "--columns", "tags", "--json") == 0
     assert "menu-1" in capsys.readouterr().out
     assert llmops("tag", "menu-1", "x" * 61) == 1
-    assert "a tag 60" in capsys.readouterr().err
+    assert "a project 60" in capsys.readouterr().err
 
 
 def test_python_gives_a_table_and_a_frame(sweep):

@@ -147,6 +147,7 @@ def assert_leaves_it_to_the_autoscaler(
     assert len(workers(farm, namespace)) == 2
 
 
+@pytest.mark.nightly
 def test_a_run_that_nobody_follows_is_whole_after_its_pods_are_gone(
     farm: Farm, namespace: str, config: Path
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_run_that_nobody_follows_is_whole_after_its_pods_are_gone(
     assert adapter.is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("farm", [True], indirect=True)
 def test_a_suspended_cluster_in_a_queue_keeps_no_workers(
     farm: Farm, namespace: str, config: Path

@@ -168,6 +168,7 @@ def assert_undisturbed(run: llmops.Run) -> None:
     assert (run.folder.output / "adapter_model.safetensors").is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("farm", [False], indirect=True)
 def test_without_elastic_jobs_what_only_the_pods_have_comes_home_first(
     farm: Farm,

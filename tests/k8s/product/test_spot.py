@@ -76,6 +76,7 @@ def worker(farm: Farm, namespace: str) -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_from_its_checkpoint_on_another_machine(
     farm: Farm, namespace: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

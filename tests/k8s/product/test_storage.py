@@ -108,6 +108,7 @@ def test_a_bucket_has_what_the_cluster_made_when_the_cluster_is_gone(
     assert ScoredOutput(str(scored.output), name=scored.id).num_rows == 64
 
 
+@pytest.mark.nightly
 def test_a_volume_has_what_the_cluster_made_when_the_cluster_is_gone(
     farm: Farm,
     standin: StandIn,

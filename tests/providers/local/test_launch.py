@@ -136,9 +136,20 @@ def test_the_template_reaches_the_head_but_cannot_turn_authentication_off(tmp_pa
 
 def test_the_price_of_the_machine_reaches_its_processes(tmp_path: Path) -> None:
     assert NodePrice.read(environment(tmp_path, {})) is None
-    template = ClusterTemplate(name="lab", price=Price(node_hour=2.5, currency="EUR"))
+    template = ClusterTemplate(name="lab", price=Price(node_hour=2.5, kwh=0.3, currency="EUR"))
     found = NodePrice.read(environment(tmp_path, {}, template))
-    assert found == NodePrice(node_hour=2.5, currency="EUR", only_node=True)
+    assert found == NodePrice(node_hour=2.5, kwh=0.3, currency="EUR", only_node=True)
+
+
+def test_the_head_knows_the_teams_grafana_unless_env_names_another(tmp_path: Path) -> None:
+    data = {"name": "lab", "metrics": {"grafana": "http://g:3000", "prometheus": "http://p:9090"}}
+    env = environment(tmp_path, {}, ClusterTemplate.model_validate(data))
+    assert (env["RAY_GRAFANA_HOST"], env["RAY_PROMETHEUS_HOST"]) == (
+        "http://g:3000",
+        "http://p:9090",
+    )
+    own = ClusterTemplate.model_validate({**data, "env": {"RAY_GRAFANA_HOST": "DISABLED"}})
+    assert environment(tmp_path, {}, own)["RAY_GRAFANA_HOST"] == "DISABLED"
 
 
 def test_the_command_line_has_no_token_and_only_loopback(tmp_path: Path) -> None:

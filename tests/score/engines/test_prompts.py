@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from llmops_kernel.score.engines.prompts import PromptError, prompt_tokens
+from llmops_kernel.score.engines.prompts import Item, PromptError, next_batch, prompt_tokens
+from llmops_kernel.score.engines.protocol import Job, Request
 
 
 @pytest.fixture
@@ -35,3 +36,19 @@ def test_what_tokenizer_or_template_refuse_is_the_prompts_error(tokenizer: Any) 
     tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
     with pytest.raises(PromptError, match="template rejects the messages: System role not supp"):
         prompt_tokens(tokenizer, [{"role": "system", "content": "a"}])
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_batch_does_not_depend_on_which_calls_arrive_beside_it(streams: bool) -> None:
+    job = Job(stream=streams)
+    calls = {
+        call: [
+            Item(Request(100 * call + n, "", call=call), job, prompt=[1] * (10 + n % 3 + call))
+            for n in range(6)
+        ]
+        for call in (1, 2)
+    }
+    alone = [item.request.id for item in next_batch(calls[1], 4)]
+    mixed = [item for pair in zip(*calls.values(), strict=True) for item in pair]
+    beside = [item.request.id for item in next_batch(mixed, 4)]
+    assert (beside == alone) == (not streams)

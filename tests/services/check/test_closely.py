@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from llmops_kernel.config.models.score import ScoreConfig
+from llmops_kernel.config.models.script import ScriptConfig
 from llmops_kernel.config.problems import Problem
 from llmops_kernel.errors import DataError, MissingDependencyError
 from llmops_kernel.services.check import (
@@ -23,6 +25,10 @@ from llmops_kernel.store.preview_job import PreviewJob, PreviewLine
 from tests.configs import training_config_from_dict
 from tests.messages import missing
 
+SCORING = ScoreConfig.model_validate(
+    {"model": "tiny-llama", "input": "a.jsonl", "prompt": "{a}", "report_to": ["trackio"]}
+)
+
 
 def config(**sections: Any) -> Any:
     return training_config_from_dict({"model": "tiny-llama", "data": "rows.jsonl", **sections})
@@ -31,13 +37,21 @@ def config(**sections: Any) -> Any:
 def test_the_package_of_a_tracker_is_there_or_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "dvclive.py").write_text("")
+    (tmp_path / "mlflow.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    here, absent = tracker_findings(["dvclive", "clearml"])
+    here, absent = tracker_findings(["mlflow", "trackio"])
     assert (here.level, absent.level) == ("note", "warning")
-    assert missing(here.message, "dvclive", "nodes") == []
-    assert "clearml" in absent.message
-    assert absent.remedy.startswith("pip install clearml; ")
+    assert missing(here.message, "mlflow", "nodes") == []
+    assert "trackio" in absent.message
+    assert absent.remedy.startswith("`packages: [trackio]` ")
+
+
+@pytest.mark.parametrize(
+    "other", [ScriptConfig(script="a.py", report_to="trackio"), SCORING], ids=["script", "score"]
+)
+def test_trackers_of_every_kind_are_checked(tmp_path: Path, other: Any) -> None:
+    (warning,) = check_closely(other, tmp_path).warnings
+    assert warning.path == "report_to"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from llmops_kernel.metrics.events import AnyEvent
-from llmops_kernel.store.journal.journal import FolderTail
+from llmops_kernel.store.journal.journal import FolderTail, SeenNumbers
 from llmops_kernel.store.journal.training_view import MIN_ROWS, TrainingView
-from llmops_kernel.store.journal.view import SeenNumbers, read_thinned
+from llmops_kernel.store.journal.view import read_thinned
 from tests.store.events import evaluation, restart, start, step, steps
 
 CELLS = 20_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmops_kernel.errors import StoreError
 from llmops_kernel.metrics.events import OutputEvent, OutputFile
 from llmops_kernel.store import outputs
-from llmops_kernel.store.outputs import Copy, only_on_cluster, to_copy
+from llmops_kernel.store.outputs import PROFILE, Copy, only_on_cluster, target_of, to_copy
 from llmops_kernel.store.paths import RunFolder
 
 MIB = 2**20
@@ -159,6 +159,17 @@ def test_what_is_to_be_copied_and_what_would_be_lost(
 ) -> None:
     assert [one.what for one in to_copy(events)] == waiting
     assert [one.what for one in only_on_cluster(events)] == lost
+
+
+def test_each_profile_is_copied_beside_the_output_and_not_over_it() -> None:
+    profiles = [
+        event(what=PROFILE, path=f"/pod/profiles/{name}", place="node", files=FILES)
+        for name in ("2-2", "5-7", "5-7", "../..")
+    ]
+    waiting = to_copy([OFFERED, *profiles])
+    folder = RunFolder(Path("/home/r-1"))
+    names = [str(target_of(one, folder).relative_to(folder.root)) for one in waiting]
+    assert names == ["output", "profiles/2-2", "profiles/5-7", "profiles/other"]
 
 
 def test_a_copy_of_a_later_attempt_replaces_the_earlier_one(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from llmops_kernel.config.models.script import ScriptConfig
@@ -32,6 +34,7 @@ class ScriptRun:
         self.folder.record.write_text('{"run_id": "script-1"}')
         self.attempt = 0
         self.output = ""
+        self._started: list[subprocess.Popen[str]] = []
 
     def write(self, text: str, name: str = "train.py") -> None:
         path = self.workspace / name
@@ -61,7 +64,7 @@ class ScriptRun:
         job = {JOB_CONFIG_ENV_VAR: json.dumps({"metadata": {DRIVER_METADATA: spec.encode()}})}
         own = {"PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
         environment = {**waits, **(node_env or os.environ | own), **job}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*python, "-m", "llmops_kernel.train.script.entrypoint"],
             cwd=self.workspace,
             env=environment,
@@ -69,6 +72,18 @@ class ScriptRun:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        """End what a test that failed has left: it would train on beside all that follow."""
+        for process in self._started:
+            if process.poll() is None:
+                with suppress(psutil.Error):
+                    for child in psutil.Process(process.pid).children(recursive=True):
+                        child.kill()
+                process.kill()
+                process.wait()
 
     def finish(self, process: subprocess.Popen[str]) -> int:
         self.output, _ = process.communicate(timeout=120)
@@ -85,5 +100,6 @@ class ScriptRun:
 
 
 @pytest.fixture
-def script_run(tmp_path: Path) -> ScriptRun:
-    return ScriptRun(tmp_path)
+def script_run(tmp_path: Path) -> Iterator[ScriptRun]:
+    with closing(ScriptRun(tmp_path)) as run:
+        yield run

@@ -15,6 +15,7 @@ function info(values: Partial<ClusterInfo> = {}): ClusterInfo {
     message: '',
     remedy: '',
     dashboard_url: null,
+    runs_url: null,
     ray_address: null,
     created_s: 1000,
     num_nodes: 1,

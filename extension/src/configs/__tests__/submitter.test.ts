@@ -55,6 +55,7 @@ function fakes(clusters: Clusters) {
   const preferences = {
     defaultCluster: '',
     openRunOnSubmit: true,
+    refuseTooLarge: true,
     changed: new Signal<object, void>({})
   } as unknown as IPreferences;
   const model = clusters as unknown as IClusterModel;
@@ -75,7 +76,15 @@ describe('a submission', () => {
     const { submitter, asked, opened, choice } = fakes(clusters);
     await submitter.submit({ path: 'x.train.yaml' }, choice.name, ['a.b=1']);
     expect(asked).toEqual([
-      ['runs', { path: 'x.train.yaml', cluster: 'a', overrides: ['a.b=1'] }]
+      [
+        'runs',
+        {
+          path: 'x.train.yaml',
+          cluster: 'a',
+          overrides: ['a.b=1'],
+          strict: true
+        }
+      ]
     ]);
     expect(opened).toEqual(['run-1']);
   });

@@ -70,6 +70,22 @@ describe('the panel', () => {
     );
   });
 
+  it('links to the pages of trackers that are of the web, and to nothing else', async () => {
+    const trackers = [
+      { name: 'mlflow', url: 'https://mlflow.example/#/runs/1', path: '' },
+      { name: 'wandb', url: 'javascript:alert(1)', path: HOSTILE }
+    ];
+    const host = await drawn({ ...STATE, trackers });
+    const links = [...host.querySelectorAll('a')].map(({ href, rel }) => [
+      href,
+      rel
+    ]);
+    expect(links).toEqual([[trackers[0].url, 'noreferrer noopener']]);
+    const list = host.querySelectorAll('.llmops-outputs')[1];
+    expect(list.textContent).toContain(HOSTILE);
+    expect(host.querySelectorAll('img, script')).toHaveLength(0);
+  });
+
   it('says what a point stands for where there are too many steps', async () => {
     const columns = ['step', 'loss'].map((name): RunColumn => ({
       name,
@@ -283,6 +299,54 @@ describe('the panel', () => {
     const stopping = await drawn({ ...STATE, state: 'STOPPING' });
     expect(stopping.querySelector('.llmops-stop')?.textContent).toBe(
       'Saving the finished rows, then stopping…'
+    );
+  });
+
+  it('has no second row of charts before anything is measured', async () => {
+    const system = {
+      x_label: 'minutes since the first sample',
+      x: [],
+      charts: [],
+      workers: NOTHING,
+      hosts: NOTHING,
+      note: ''
+    };
+    const host = await drawn({ ...STATE, system });
+    const row = fold(host, 'System: GPUs, hosts and workers');
+    expect(row?.hidden).toBe(true);
+    const power = { key: 'power', title: 'GPU power', unit: ' W' };
+    const lines = [{ label: 'rank 0', values: [null] }]; // No canvas here.
+    const workers = { columns: ['rank', 'host'], rows: [['0', HOSTILE]] };
+    const measured = {
+      ...system,
+      x: [0],
+      charts: [{ ...power, lines }],
+      workers
+    };
+    const later = await drawn({ ...STATE, system: measured });
+    const charts = fold(later, 'System') as HTMLDetailsElement;
+    expect(charts.hidden).toBe(false);
+    // Folded until it is known to have room; a key opens it.
+    expect(charts.open).toBe(false);
+    expect(charts.querySelector('[data-chart]')).toBeNull();
+    charts.open = true;
+    charts.dispatchEvent(new Event('toggle'));
+    expect(charts.querySelector('[data-chart=power]')).not.toBeNull();
+    expect(charts.textContent).toContain(HOSTILE);
+  });
+
+  it('says where the workers stand as long as no step ends', async () => {
+    const groups = { columns: ['ranks', 'state'], rows: [['1', 'stopped']] };
+    const message = 'No step for 9 s after step 12.';
+    const stall = { message, groups, stacks: 'ranks 1: stopped' };
+    const host = await drawn({ ...STATE, stall });
+    const box = host.querySelector<HTMLElement>('.llmops-stall');
+    expect(box?.hidden).toBe(false);
+    expect(box?.getAttribute('role')).toBe('alert');
+    expect(box?.textContent).toContain('stopped');
+    const later = await drawn({ ...STATE, stall: null });
+    expect(later.querySelector<HTMLElement>('.llmops-stall')?.hidden).toBe(
+      true
     );
   });
 });

@@ -41,7 +41,10 @@ function made() {
   const edit = vi.fn(async () => null);
   const actions = new RunActions({
     llmops,
-    operations: { changed: new Signal({}) } as unknown as IOperations,
+    operations: {
+      changed: new Signal({}),
+      finished: async () => ({})
+    } as unknown as IOperations,
     runs,
     preferences: {} as IPreferences,
     commands,
@@ -56,7 +59,7 @@ function made() {
   });
   const changes = () =>
     sent.filter(([, options]) => options?.method === 'PATCH');
-  return { actions, commands, runs, edit, opened, changes };
+  return { actions, commands, runs, edit, opened, changes, sent };
 }
 
 function answer(value: string, accept = true) {
@@ -112,13 +115,39 @@ describe('actions on a run that is older than those of the side bar', () => {
     const all = () =>
       [
         CommandIDs.stopRun,
+        CommandIDs.moveRun,
         CommandIDs.retryRun,
         CommandIDs.deleteRun,
         CommandIDs.openRunJob
       ].map(can);
-    expect(all()).toEqual([false, false, false, false]);
+    expect(all()).toEqual([false, false, false, false, false]);
     expect(can(CommandIDs.renameRun)).toBe(true);
     await runs.read('old');
-    expect(all()).toEqual([false, false, true, true]);
+    expect(all()).toEqual([false, false, false, true, true]);
+  });
+
+  it('move it in the queue as was chosen', async () => {
+    const { actions, sent } = made();
+    const choose = (item: number, accept = true) =>
+      vi
+        .spyOn(InputDialog, 'getItem')
+        .mockImplementation(
+          async ({ items }) =>
+            ({ value: items[item], button: { accept } }) as Awaited<
+              ReturnType<typeof InputDialog.getItem>
+            >
+        );
+    for (const [item, accept] of [
+      [0, true],
+      [3, true],
+      [1, false]
+    ] as const) {
+      choose(item, accept);
+      await actions.move('old');
+    }
+    expect(sent.map(([path, options]) => [path, options?.body])).toEqual([
+      ['runs/old/queue', { before: '' }],
+      ['runs/old/queue', { priority: 'low' }]
+    ]);
   });
 });

@@ -25,6 +25,7 @@ RULES: Final = {
     ("networking.k8s.io", "networkpolicies"): 12,
     ("cert-manager.io", "certificates"): 13,
     ("", "namespaces"): 14,
+    ("monitoring.coreos.com", "podmonitors"): 15,
 }
 """API group and resource -> number of the rule."""
 

@@ -11,6 +11,7 @@ from llmops_kernel.config.models.kuberay import KubeRayTemplate
 from llmops_kernel.config.models.kuberay_fields import IdlePolicy
 from llmops_kernel.config.models.kuberay_pods import WorkerGroup
 from llmops_kernel.config.reading.document import dump
+from llmops_kernel.metrics.run_gauges import dashboard_manifest
 from llmops_kernel.providers.kuberay.render import tls, warm_files
 from llmops_kernel.providers.kuberay.render.pods import (
     head_pod,
@@ -74,6 +75,10 @@ def _companions(template: KubeRayTemplate, *, namespace: str) -> Iterator[Raw]:
         yield tls.certificate(
             template.tls, cluster=template.name, namespace=namespace, labels=labels
         )
+    if template.metrics.pod_monitor:
+        yield pod_monitor(template, namespace=namespace)
+    if template.metrics.dashboard:
+        yield dashboard(template, namespace=namespace)
     if template.network_policy:
         yield network_policy(template.name, namespace=namespace, labels=labels)
 
@@ -165,6 +170,7 @@ def _group(template: KubeRayTemplate, group: WorkerGroup, *, own_token: bool) ->
 
 METRICS_PORT: Final = 8080
 """KubeRay's `metrics-export-port` of all Ray pods."""
+METRICS_PORT_NAME: Final = "metrics"
 
 
 def network_policy(cluster: str, *, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
@@ -195,3 +201,32 @@ def network_policy(cluster: str, *, namespace: str, labels: dict[str, str]) -> d
             ],
         },
     }
+
+
+# --- What Prometheus and Grafana find by themselves ---
+
+
+def pod_monitor(template: KubeRayTemplate, *, namespace: str) -> Raw:
+    """Let the Prometheus operator scrape the metrics port of the cluster's pods."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": {
+            "name": names.pod_monitor(template.name),
+            "namespace": namespace,
+            "labels": {**template.metrics.labels, **_own_labels(template)},
+        },
+        "spec": {
+            "selector": {"matchLabels": {names.RAY_CLUSTER_LABEL: template.name}},
+            "podMetricsEndpoints": [{"port": METRICS_PORT_NAME}],
+        },
+    }
+
+
+def dashboard(template: KubeRayTemplate, *, namespace: str) -> Raw:
+    """Hand the dashboard of runs to Grafana's sidecar."""
+    return dashboard_manifest(
+        names.dashboard_config_map(template.name),
+        labels={**template.metrics.labels, **_own_labels(template)},
+        namespace=namespace,
+    )

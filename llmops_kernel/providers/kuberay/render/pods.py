@@ -135,6 +135,8 @@ def _environment(template: KubeRayTemplate, settings: PodSettings) -> dict[str, 
     if template.autoscaling.enabled:
         # Ray Train gives workers 60 s to start, and a new GPU node takes minutes.
         env["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(_LONGEST_SCALE_UP_S)
+    if settings is template.head:
+        env |= template.metrics.environment()
     env |= user_env
     is_only_node = not any(group.highest for group in template.worker_groups)
     env |= NodePrice.of(settings.price, only_node=is_only_node).environment()

@@ -34,6 +34,16 @@ ACCESS: Final = PREFIX + "access"
 """Access as JSON."""
 REPLICAS: Final = PREFIX + "replicas"
 """JSON group -> its numbers, stored when scaled to zero."""
+RUN: Final = PREFIX + "run"
+"""Id of the newest run that a client has followed; what follows is of this run."""
+RUN_STATE: Final = PREFIX + "run-state"
+RUN_STEP: Final = PREFIX + "run-step"
+RUN_LOSS: Final = PREFIX + "run-loss"
+RUN_TIME_LEFT: Final = PREFIX + "run-time-left"
+RUN_SUBMITTED: Final = PREFIX + "run-submitted"
+"""Unix seconds."""
+RUN_UPDATED: Final = PREFIX + "run-updated"
+"""Time of the API server in UTC: without a client that follows the run, it becomes old."""
 
 # KubeRay's.
 RAY_CLUSTER_LABEL: Final = "ray.io/cluster"
@@ -70,6 +80,14 @@ def token_secret(cluster: str) -> str:
 
 def network_policy(cluster: str) -> str:
     return f"{cluster}-pods"
+
+
+def pod_monitor(cluster: str) -> str:
+    return f"{cluster}-metrics"
+
+
+def dashboard_config_map(cluster: str) -> str:
+    return f"{cluster}-dashboard"
 
 
 def tls_secret(cluster: str) -> str:

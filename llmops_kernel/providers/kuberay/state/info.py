@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from llmops_kernel.config.models.section import MetricsPages
 from llmops_kernel.providers.dashboard import Usage
 from llmops_kernel.providers.kuberay.api import rights
 from llmops_kernel.providers.kuberay.api.cache import Obj, pods_of
@@ -14,7 +15,10 @@ from llmops_kernel.providers.kuberay.api.paths import with_scope
 from llmops_kernel.providers.kuberay.api.refreshing_cache import RefreshingCache
 from llmops_kernel.providers.kuberay.resource import names, status
 from llmops_kernel.providers.kuberay.resource.objects import one_line
-from llmops_kernel.providers.kuberay.resource.output_storage import output_storage_of
+from llmops_kernel.providers.kuberay.resource.output_storage import (
+    head_environment,
+    output_storage_of,
+)
 from llmops_kernel.providers.kuberay.resource.status import (
     Phase,
     most_resources,
@@ -137,6 +141,7 @@ def _definition(located: LocatedCluster) -> dict[str, Any]:
         "queue": status.queue_of(raycluster),
         "image": status.image_of(raycluster),
         "run_storage": output_storage_of(raycluster).runs,
+        "runs_url": MetricsPages.runs_url(head_environment(raycluster), located.name),
         "is_adopted": not status.is_ours(raycluster),
         "created_by": one_line(status.annotation(raycluster, names.CREATED_BY), limit=_SHOWN),
         "chosen": one_line(status.annotation(raycluster, names.CHOSEN), limit=_WHY),

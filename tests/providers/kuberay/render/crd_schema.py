@@ -24,6 +24,16 @@ def faults(raycluster: Mapping[str, Any]) -> list[str]:
     return [*reported, *(f"unknown field {path}" for path in _unknown(raycluster, _schema(), ""))]
 
 
+def pod_faults(spec: Mapping[str, Any]) -> list[str]:
+    """The same for the spec of any pod: the CRD has Kubernetes' own schema of pods."""
+    schema = _schema()
+    for name in ("spec", "headGroupSpec", "template", "spec"):
+        schema = schema["properties"][name]
+    validator = jsonschema.Draft202012Validator(schema)
+    reported = [f"{error.json_path}: {error.message}" for error in validator.iter_errors(spec)]
+    return [*reported, *(f"unknown field {path}" for path in _unknown(spec, schema, ""))]
+
+
 @cache
 def _schema() -> Schema:
     crd = json.loads(gzip.decompress(RAYCLUSTER_CRD.read_bytes()))

@@ -22,6 +22,7 @@ from llmops_kernel.config.reading.templates import (
 from llmops_kernel.errors import ConfigError
 from llmops_kernel.providers.kuberay.render.manifest import Manifest, render
 from llmops_kernel.providers.kuberay.resource import names
+from llmops_kernel.providers.kuberay.resource.output_storage import head_environment
 from tests.providers.kuberay.render.crd_schema import faults
 
 ROOT = Path(__file__).parents[4]
@@ -144,6 +145,15 @@ def test_each_pod_knows_its_own_price():
     alone = NodePrice.read(env(head(made(head={"price": 0.5}, worker_groups=[]))))
     assert alone == NodePrice(node_hour=0.5, only_node=True)
     assert NodePrice.read(env(head(made()))) is None
+
+
+def test_only_the_head_knows_where_grafana_is():
+    manifest = made(metrics={"grafana": "http://g:3000", "runs_in_ray": True})
+    assert env(head(manifest))["RAY_GRAFANA_HOST"] == "http://g:3000"
+    assert "RAY_GRAFANA_HOST" not in env(worker(manifest))
+    own = made(metrics={"grafana": "http://g:3000"}, env={"RAY_GRAFANA_HOST": "http://mine"})
+    assert env(head(own))["RAY_GRAFANA_HOST"] == "http://mine"
+    assert head_environment(own.raycluster)["RAY_GRAFANA_HOST"] == "http://mine"
 
 
 def test_gpus_are_texts_and_tainted_nodes_are_tolerated():

@@ -1,0 +1,1 @@
+"""Tools of coding agents over MCP: what they may read and do, within a budget of a person."""

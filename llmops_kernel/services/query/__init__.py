@@ -1,0 +1,1 @@
+"""Questions in SQL to the journals of all runs."""
