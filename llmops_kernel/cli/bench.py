@@ -6,8 +6,9 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,7 +72,7 @@ def loop(
     --json prints {"warm": {"median_s", "runs_s", "phases"}, "cold": {...}, "ratio"}.
     All are seconds from submit to the end of the first step; "phases" are
     medians; "ratio" is the cold median / the warm median. What was not measured
-    is null.
+    is null. After a failed run there is "error", too.
     """
     if warm_only and cold_only:
         raise typer.BadParameter("--warm-only and --cold-only cannot be used together")
@@ -88,34 +89,48 @@ def loop(
         report=lambda text: out(stderr=True).print(text, markup=False),
         start=bring_up,
     )
-    with interruptible(lambda: _show_loop(bench.figures, as_json=as_json)):
+    show = partial(_show_loop, bench.figures, as_json=as_json)
+    with interruptible(show, as_json=as_json):
         bench.run()
-    if missing := [kind for kind in kinds if not getattr(bench.figures, kind).runs_s]:
-        raise RunFailedError(
-            f"No run started {' or '.join(missing)}",
-            remedy="the reasons are next to the runs above; `llmops status` shows more",
-        )
+        if missing := [kind for kind in kinds if not getattr(bench.figures, kind).runs_s]:
+            raise RunFailedError(
+                f"No run started {' or '.join(missing)}",
+                remedy="the reasons are next to the runs above; `llmops status` shows more",
+            )
 
 
 @contextmanager
-def interruptible(show: Callable[[], None]) -> Iterator[None]:
-    """Show what was measured, however it ends; exit with 130 after Ctrl-C or SIGTERM."""
+def interruptible(show: Callable[[dict[str, Any]], None], *, as_json: bool) -> Iterator[None]:
+    """Show what was measured, however it ends; exit with 130 after Ctrl-C or SIGTERM.
+
+    With `--json` an error is a part of what is shown, as a command prints one document.
+    """
+    from llmops_kernel.cli.console import show_error
+    from llmops_kernel.errors import LLMOpsError
+
     # After SIGTERM, too, no run may be left running.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    error_parts: dict[str, Any] = {}
     try:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    except LLMOpsError as error:
+        if not as_json:
+            raise
+        error_parts = error.to_dict()
+        show_error(error)
+        raise typer.Exit(1) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-        show()
+        show(error_parts)
 
 
-def _show_loop(figures: LoopFigures, *, as_json: bool) -> None:
+def _show_loop(figures: LoopFigures, error_parts: dict[str, Any], *, as_json: bool) -> None:
     from llmops_kernel.cli.console import out, print_json
 
     if as_json:
-        print_json(figures.as_dict())
+        print_json({**figures.as_dict(), **error_parts})
     elif figures.warm.runs_s or figures.cold.runs_s:
         out().print(loop_table(figures))
 
@@ -214,7 +229,7 @@ def score(
         report=_report,
         start=bring_up,
     )
-    with interruptible(lambda: _show_score(bench, png=png, as_json=as_json)):
+    with interruptible(partial(_show_score, bench, png=png, as_json=as_json), as_json=as_json):
         bench.run()
 
 
@@ -224,17 +239,21 @@ def _report(text: str) -> None:
     out(stderr=True).print(text, markup=False, highlight=False)
 
 
-def _show_score(bench: ScoreBench, *, png: Path | None, as_json: bool) -> None:
+def _show_score(
+    bench: ScoreBench, error_parts: dict[str, Any], *, png: Path | None, as_json: bool
+) -> None:
     from llmops_kernel.cli.console import out, print_json
     from llmops_kernel.cli.score_table import score_table
     from llmops_kernel.services.score_bench import save
 
     figures = bench.figures()
     if figures is None:
+        if as_json and error_parts:
+            print_json(error_parts)
         return
     knees = {n: knee.batch_size if (knee := figures.knee(n)) else None for n in figures.replicas}
     if as_json:
-        print_json({**figures.model_dump(mode="json"), "knees": knees})
+        print_json({**figures.model_dump(mode="json"), "knees": knees, **error_parts})
     else:
         out().print(score_table(figures))
     path = save(figures)

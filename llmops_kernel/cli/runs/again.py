@@ -288,6 +288,8 @@ def reproduce(
         answer = _reproduced(run, against, cluster)
     except LLMOpsError as error:
         show_error(error)
+        if as_json:
+            print_json(error.to_dict())
         raise typer.Exit(2) from None
     if as_json:
         print_json(answer.to_json())

@@ -106,7 +106,9 @@ def test_a_run_that_fails_ends_the_bench_with_its_reason(
     cluster = ("--cluster", ray_cluster.name)
     done = process("bench", "loop", str(config), change, *cluster, "--warm-only", "--json")
     assert done.returncode == 1
-    assert json.loads(done.stdout)["warm"]["runs_s"] == []
+    answer = json.loads(done.stdout)  # One document.
+    assert answer["warm"]["runs_s"] == []
+    assert "dish" in answer["error"]["message"]
     assert "of the benchmark (warm) FAILED" in done.stderr
     assert "Try:" in done.stderr
 
