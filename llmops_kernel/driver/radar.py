@@ -19,6 +19,9 @@ MARGIN_S: Final = 7.0
 """Seconds that are waited besides the multiple of a step's time: to read the stacks takes up to
 three more."""
 _LEAST_STEPS: Final = 3
+FEW_STEPS_S: Final = 120.0
+"""Seconds that are waited after the first step and after the second, whose time tells little."""
+_FEW_STEPS_FACTOR: Final = 10.0
 _HELD_UP_S: Final = 3.0
 _PAUSES: Final = 2.0
 _RECENT: Final = 50
@@ -33,7 +36,8 @@ class Stall:
 
     step: int
     waited_s: float
-    usual_s: float
+    usual_s: float | None
+    """Seconds of a step; None before three."""
 
 
 class StallWatch:
@@ -92,9 +96,12 @@ class StallWatch:
 
     def _stall(self, beats: Beats, now_s: float) -> Stall | None:
         usual_s, waited_s = self.usual_s, now_s - self._moved_s
-        if usual_s is None:
+        if usual_s is not None:
+            limit_s = self._factor * usual_s + MARGIN_S
+        elif self._learns_pauses or not any(beat.step for beat in beats.values()):
             return None
-        limit_s = self._factor * usual_s + MARGIN_S
+        else:
+            limit_s = max(FEW_STEPS_S, _FEW_STEPS_FACTOR * max(self._times, default=0.0))
         if self._learns_pauses:
             limit_s = max(limit_s, _PAUSES * self._longest_pause_s)
         if waited_s < limit_s:

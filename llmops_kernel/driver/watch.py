@@ -276,10 +276,12 @@ class RunWatch:
         print(f"[llmops] no step for {stall.waited_s:.0f} s: {message}\n{text}", flush=True)
         if is_new:
             run = self._spec.run_id
+            usual_s = stall.usual_s
+            usual = "" if usual_s is None else f", which usually takes {usual_s:.3g} s"
             self._emit(
                 WarningEvent(
-                    message=f"No step for {stall.waited_s:.0f} s after step {stall.step:,}, which"
-                    f" usually takes {stall.usual_s:.3g} s. {message}",
+                    message=f"No step for {stall.waited_s:.0f} s after step {stall.step:,}{usual}."
+                    f" {message}",
                     remedy=f"wait; or `{_REST} {run}` for the stacks; or `{_REST} {run} --restart`"
                     " to go on from the last checkpoint; a stopped process goes on with"
                     " `kill -CONT PID`",

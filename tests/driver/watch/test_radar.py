@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from llmops_kernel.driver.beats import Beat
-from llmops_kernel.driver.radar import MARGIN_S, SlowRank, SlowWatch, Stall, StallWatch
+from llmops_kernel.driver.radar import FEW_STEPS_S, MARGIN_S, SlowRank, SlowWatch, Stall, StallWatch
 
 
 def beat(rank: int, *, step: int, step_s: float = 1.0, waits_s: float = 0.0, **more: float) -> Beat:
@@ -70,11 +70,28 @@ def test_a_worker_that_is_stopped_in_a_known_phase_is_a_stall() -> None:
     assert seen[0] == int(3 * 1.0 + MARGIN_S) - 1
 
 
-def test_before_three_steps_nobody_knows_how_long_one_takes() -> None:
+def test_before_three_steps_two_minutes_are_waited() -> None:
     watch = StallWatch(factor=3)
     assert look(watch, 0, 0) is None
     assert look(watch, 1, 2) is None
-    assert all(look(watch, second, 2) is None for second in range(2, 200))
+    seen = [(second, look(watch, second, 2)) for second in range(2, 130)]
+    first = next(stall for _, stall in seen if stall)
+    assert first == Stall(step=2, waited_s=FEW_STEPS_S, usual_s=None)
+
+
+def test_a_long_first_step_is_waited_for_ten_times() -> None:
+    watch = StallWatch(factor=3)
+    watch.look(by_rank([beat(0, step=0, step_s=30.0)]), 0)
+    one = by_rank([beat(0, step=1, step_s=30.0)])
+    seen = [watch.look(one, 30 + second) for second in range(302)]
+    assert [place for place, stall in enumerate(seen) if stall] == [300, 301]
+
+
+def test_before_the_first_step_and_in_a_script_with_few_nobody_knows() -> None:
+    assert not any(look(StallWatch(factor=3), second, 0) for second in range(900))
+    watch = StallWatch(factor=3, learns_pauses=True)
+    look(watch, 0, 0)
+    assert not any(look(watch, second, 2) for second in range(1, 900))
 
 
 def test_a_driver_that_looks_first_when_the_last_step_has_ended_knows_their_time() -> None:
