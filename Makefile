@@ -80,6 +80,12 @@ dashboard: install ## Write the Grafana dashboard of runs from its code
 version: install ## Copy the version of llmops_kernel/version.py into the Lab extension
 	@$(BIN)/python -m tests.checks.versions --write
 
+.PHONY: dist
+dist: labextension ## Build wheel and sdist into dist/, with the list of their parts (SBOM)
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python -m tests.checks.sbom dist/llmops_kernel-$$($(BIN)/python -c \
+		'from llmops_kernel.version import VERSION; print(VERSION)').cdx.json
+
 .PHONY: widget
 widget: $(STAMPS)/npm ## Make what notebooks load (llmops_kernel/widgets/static) of extension/src/panel
 	@cd extension && PATH="$(CURDIR)/$(BIN):$$PATH" npm run -s widget

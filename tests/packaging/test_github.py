@@ -10,8 +10,11 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
+from llmops_kernel.version import VERSION
+
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 
@@ -57,6 +60,12 @@ def test_what_a_workflow_makes_is_a_target() -> None:
     targets = re.findall(r"\bmake ([\w-]+)", commands)
     assert {"check", "test"} <= set(targets)
     assert [target for target in targets if f"\n{target}: " not in MAKEFILE] == []
+
+
+def test_a_release_has_the_version_of_its_tag_and_a_date_in_the_changelog() -> None:
+    commands = " ".join(step.get("run", "") for step in steps(GITHUB / "workflows" / "release.yml"))
+    assert 'test "v$version" = "$GITHUB_REF_NAME"' in commands
+    assert re.search(rf"^## \[{VERSION}\] - \d{{4}}-\d\d-\d\d$", CHANGELOG, re.MULTILINE)
 
 
 def test_hooks_run_what_make_check_runs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("demo", "lab", "doctor", "check", "test", "test-all", "docs", "clean", "help")
+TARGETS = ("demo", "lab", "doctor", "check", "test", "test-all", "docs", "dist", "clean", "help")
 
 
 def _make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
