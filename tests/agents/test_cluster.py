@@ -34,7 +34,14 @@ def test_submit_wait_curve_compare_and_stop(ray_cluster: ClusterInfo, workspace:
     assert long.wait(300, raise_on_failure=False) == "STOPPED"
     assert run.record.agent is not None
     assert (run.record.agent.name, run.record.agent.reason) == (NAME, "the baseline")
-    assert [act.action for act in long.acts] == ["submit", "stop"]
+    assert [act.action for act in long.acts] == ["submit", "stop", "retry", "stop"]
+    assert [attempt.number for attempt in long.attempts] == [1, 2]
+    # A person's reproduction is not the agent's, and takes nothing of its budget.
+    used = _used()
+    reproduced = run.reproduce()
+    assert reproduced.is_equal, reproduced.text
+    assert llmops.attach(reproduced.by).record.agent is None
+    assert _used() == used
 
 
 async def _loop(agent: Agent) -> tuple[str, str]:
@@ -57,10 +64,33 @@ async def _loop(agent: Agent) -> tuple[str, str]:
         news = await agent.call("wait", run=second["run"], seen=news["seen"], until_step=2)
     stopped = await agent.call("stop", run=second["run"], reason="the loss is no better")
     assert stopped["done"] == "stopping"
+    assert (await _ended(agent, second["run"]))["state"] == "STOPPED"
+    retried = await agent.call("retry", run=second["run"], reason="once more")
+    assert (retried["done"], retried["runs_left"]) == ("retried", 0)
+    await agent.call("stop", run=second["run"], reason="enough")
     compared = await agent.call("compare_runs", runs=[first["run"], second["run"]])
     paths = {change["path"] for change in compared["differences"][0]["config"]}
     assert "optimizer.learning_rate" in paths
     return first["run"], second["run"]
+
+
+def test_up_and_down(workspace: Path) -> None:
+    flags = ("--allow", "clusters", "--allow", "submit", "--cluster", "local", "--runs", "99")
+
+    async def story(agent: Agent) -> str:
+        up = await agent.call("up", reason="for the night")
+        assert (up["done"], up["cluster"], up["state"]) == ("up", "local", "ready")
+        file = {"config": "tiny.train.yaml", "cluster": "local", "overrides": _SHORT}
+        run = (await agent.call("submit", **file, reason="a try"))["run"]
+        assert (await _ended(agent, run))["state"] == "SUCCEEDED"
+        down = await agent.call("down", name="local", reason="the night is over")
+        assert (down["done"], down["cluster"]) == ("down", "local")
+        return str(run)
+
+    run = talk(workspace, *flags, story=story)
+    assert llmops.attach(run).state == "SUCCEEDED"
+    left = {str(each.info.state) for each in llmops.clusters() if each.name == "local"}
+    assert "ready" not in left
 
 
 async def _ended(agent: Agent, run: str) -> dict[str, Any]:
