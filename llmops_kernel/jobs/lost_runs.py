@@ -19,6 +19,8 @@ from llmops_kernel.store.store import RunStore
 
 _LOOKS_BACK_S: Final = 7 * 24 * 3600.0
 """Runs that are older are not submitted again by themselves."""
+_NAMES_FOR_S: Final = 3600.0
+"""Who starts a cluster later than that after a loss was noticed has been told of it."""
 _AT_ONCE: Final = 16
 
 
@@ -79,7 +81,7 @@ def resubmit_waiting(
             continue
         if view.queue is not None or not view.has_begun:
             waiting.append((store.attempts(run_id)[-1].submitted_s, run_id))
-        else:
+        elif time.time() - view.end.time_s < _NAMES_FOR_S:
             begun.append(run_id)
     say = progress or (lambda _: None)
     if waiting:
