@@ -126,6 +126,7 @@ def test_the_stock_trainer_trains_where_a_private_name_is_missing(spec: RunSpec)
 @pytest.mark.slow
 @pytest.mark.beside
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_our_trainer_trains_where_none_is_missing(spec: RunSpec) -> None:
     report = train(spec)
     assert (report["trainer"], report["warning"]) == ("RunTrainer", "")

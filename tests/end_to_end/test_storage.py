@@ -87,6 +87,7 @@ def test_a_run_goes_on_from_the_bucket_after_its_ray_is_gone(
     assert (kept / "journal" / "2-driver.jsonl").exists()
 
 
+@pytest.mark.nightly
 def test_a_script_goes_on_from_the_bucket_on_another_node(
     template: ClusterTemplate, home: Path, bucket: Path, tmp_path: Path
 ) -> None:

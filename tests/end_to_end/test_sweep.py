@@ -108,20 +108,22 @@ def test_ctrl_c_leaves_what_runs_and_says_how_to_go_on(
     until(lambda: running.state == "STOPPED")
 
 
-def test_ten_runs_are_run_again_and_compared_by_pairs(
-    cluster: llmops.Cluster, tmp_path: Path
+@pytest.mark.parametrize("count", [4, pytest.param(10, marks=pytest.mark.nightly)])
+def test_runs_are_run_again_and_compared_by_pairs(
+    count: int, cluster: llmops.Cluster, tmp_path: Path
 ) -> None:
-    config = write_training(tmp_path / "workspace", "again", training={"max_steps": 2})
-    sweep = cluster.sweep(config, {"seed": list(range(10))})
+    baseline, into = f"baseline-{count}", f"again-{count}"
+    config = write_training(tmp_path / "workspace", into, training={"max_steps": 2})
+    sweep = cluster.sweep(config, {"seed": list(range(count))})
     for run in sweep.runs:
-        run.group = "baseline"
+        run.group = baseline
     hook = config.parent / "hooks.py"
     hook.write_text(slow_hooks(0.3))  # Code of today that the recorded configs do not name.
-    again = llmops.runs("group == 'baseline'", limit=None).rerun(into="again")
+    again = llmops.runs(f"group == '{baseline}'", limit=None).rerun(into=into)
     pairs = again.pairs()
-    assert len(pairs) == 10
+    assert len(pairs) == count
     assert all(pair.is_compared for pair in pairs)
-    by_id = {run.id: run for run in llmops.runs(name="again", limit=None)}
+    by_id = {run.id: run for run in llmops.runs(name=into, limit=None)}
     for pair in pairs:
         assert pair.after is not None
         new = by_id[pair.after].record
@@ -130,9 +132,9 @@ def test_ten_runs_are_run_again_and_compared_by_pairs(
         assert new.files != pair.before.files
     # The same seeds and data on the same machine: the losses are the same.
     loss = next(line for line in again.table().rows if line[0] == "loss")
-    assert loss[1] == "10"
+    assert loss[1] == str(count)
     assert loss[4] == "same"
-    assert len(llmops.runs("group == 'again'", limit=None)) == 10
-    once_more = llmops.runs("group == 'baseline'", limit=None).rerun(into="again")
+    assert len(llmops.runs(f"group == '{into}'", limit=None)) == count
+    once_more = llmops.runs(f"group == '{baseline}'", limit=None).rerun(into=into)
     assert [pair.after for pair in once_more.pairs()] == [pair.after for pair in pairs]
-    assert len(llmops.runs(name="again", limit=None)) == 20
+    assert len(llmops.runs(name=into, limit=None)) == 2 * count
