@@ -129,6 +129,7 @@ def test_eight_kills_of_engine_scorer_driver_and_client(
     until(gone(before), timeout_s=60)
 
 
+@pytest.mark.nightly
 def test_two_kills_of_the_head(own_cluster: llmops.Cluster, tmp_path: Path) -> None:
     cluster = own_cluster
     chance, before = random.Random(12), running()

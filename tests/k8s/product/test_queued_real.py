@@ -122,6 +122,7 @@ def ended(cluster: llmops.Cluster, run: llmops.Run) -> bool:
     return job.is_terminal
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("farm", [True], indirect=True)
 def test_a_run_trains_on_while_its_cluster_gets_another_size(
     farm: Farm, namespace: str, config: Path, changed: Path
