@@ -103,7 +103,7 @@ class Records:
         return Path(tempfile.mkdtemp(dir=self._folder))
 
     def _done(self, config: Path, *overrides: str, on: llmops.Cluster | None = None) -> llmops.Run:
-        run = (on or self.cluster).submit(config, list(overrides))
+        run = (on or self.cluster).submit(config, overrides=list(overrides))
         run.wait(900)
         return run
 
