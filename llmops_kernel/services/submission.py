@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmops_kernel.config.models.cluster import AnyTemplate, ClusterTemplate
+from llmops_kernel.config.models.section import RunConfig
 from llmops_kernel.config.models.train import TrainingConfig
 from llmops_kernel.config.reading.shape import Overrides
 from llmops_kernel.errors import ConfigError
@@ -140,7 +141,7 @@ def submit(
     info = cluster.ready_info(progress=progress)
     if submission.strict and (warning := _memory_warning(cluster, info, submission)):
         raise ConfigError(warning.message, remedy=warning.remedy)
-    waits = info.jobs_running and cluster.provider.shares_disk
+    waits = cluster.provider.shares_disk and will_wait(info, submission.config)
     if submission.checks and waits and kind.config_file:
         check_before(submission.config, submission.workspace, progress=progress)
     if kind.prepare and submission.prepares:
@@ -160,6 +161,16 @@ def submit(
     if progress is not None and (about := about_outputs(cluster.provider, cluster.name)):
         progress(about)
     return record
+
+
+def will_wait(info: ClusterInfo, config: RunConfig) -> bool:
+    """Return whether a run will wait: others leave too little for it, or nobody knows."""
+    if not info.jobs_running:
+        return False
+    has_gpus = bool(info.num_gpus)
+    total = info.num_gpus if has_gpus else info.num_cpus
+    used = info.gpus_used if has_gpus else info.cpus_used
+    return total is None or used is None or total - used < max(1, config.worker_processes)
 
 
 def _memory_warning(

@@ -16,7 +16,9 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.providers.protocol import ClusterInfo, ClusterState, Connection
 from llmops_kernel.services.backend import Backend, use
 from llmops_kernel.services.models import prepare_model
+from llmops_kernel.services.submission import will_wait
 from llmops_kernel.store.store import RunStore
+from tests.configs import training_config_from_dict
 from tests.metrics.test_flops import CONFIGS
 
 TRAINING = {
@@ -113,3 +115,28 @@ def test_the_warning_is_in_the_run_s_journal(ray_cluster: ClusterInfo, config: P
     (warning,) = [one for one in run.view.warnings if "not fit" in one.message]
     assert f"Warning: {warning.message} Next: {warning.remedy}" in lines
     assert run.wait(120) == "SUCCEEDED", run.logs()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "workers", "waits"),
+    [
+        ({"jobs_running": 0, "num_cpus": 2.0, "cpus_used": 2.0}, 1, False),
+        ({"jobs_running": 1, "num_cpus": 2.0, "cpus_used": 1.0}, 1, False),
+        ({"jobs_running": 1, "num_cpus": 2.0, "cpus_used": 1.0}, 2, True),
+        ({"jobs_running": 1, "num_cpus": 2.0}, 1, True),
+        ({"jobs_running": 2, "num_cpus": 32.0, "num_gpus": 2.0, "gpus_used": 2.0}, 1, True),
+        ({"jobs_running": 2, "num_cpus": 32.0, "num_gpus": 2.0, "gpus_used": 1.0}, 1, False),
+    ],
+)
+def test_a_run_waits_where_others_leave_too_little(
+    cluster: dict[str, float], workers: int, waits: bool
+) -> None:
+    info = ClusterInfo.model_validate(
+        {"name": "local", "provider": "local", "state": ClusterState.READY, **cluster}
+    )
+    values = {
+        **TRAINING,
+        "parallelism": {"strategy": "ddp", "num_workers": workers},
+        "training": {"micro_batch_size": 1, "global_batch_size": 2, "max_steps": 2},
+    }
+    assert will_wait(info, training_config_from_dict(values)) is waits
