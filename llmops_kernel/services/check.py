@@ -264,9 +264,9 @@ def tracker_findings(names: Sequence[str]) -> Iterator[Finding]:
 
 # --- The check of a run that is going to wait ---
 # What `llmops check` finds is said before, not after.
-# A run on a free cluster reads its rows within a second and fails with the same sentence; one
-# that waits for others would say so an hour later. So rows are tried here only while others are
-# active, and once for the same rows, tokenizer and hooks.
+# A run that begins at once reads its rows within a second and fails with the same sentence; one
+# that waits for others would say so an hour later. So rows are tried here only while others leave
+# it no place, and once for the same rows, tokenizer and hooks.
 
 
 BEFORE_SUBMIT_S = 20.0
