@@ -197,6 +197,10 @@ def find(source: str, roots: Sequence[Path]) -> Path | None:
 # --- Temporary folders that go with the process that made them, also if it is killed ---
 
 
+_SCRATCH_MARK = ".llmops-scratch"
+"""A file in each folder of `scratch_folder`, without which none is removed as abandoned."""
+
+
 @contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
     """Make a private folder in the temporary folder, and remove it at the end.
@@ -225,6 +229,7 @@ def _make_folder(name: str) -> tuple[Path, int]:
     """Return the folder and the descriptor that holds its lock."""
     # It gets the name that others look for once it is locked.
     hidden = Path(tempfile.mkdtemp(prefix=f".{name}-"))
+    (hidden / _SCRATCH_MARK).touch()
     lock = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):  # A file system without locks: nobody else can lock it either.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -235,7 +240,8 @@ def _make_folder(name: str) -> tuple[Path, int]:
 
 def _remove_if_abandoned(folder: Path) -> None:
     with suppress(OSError):
-        if folder.lstat().st_uid != os.getuid():
+        # Somebody may have a folder of such a name that is none of ours.
+        if folder.lstat().st_uid != os.getuid() or not (folder / _SCRATCH_MARK).is_file():
             return
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

@@ -47,9 +47,9 @@ QUESTIONS = {
         WHERE s.step > r.last_step - 100 GROUP BY s.run HAVING slope > 0
         ORDER BY slope DESC LIMIT 20""",
     "slowest phase of cold starts": """
-        SELECT phase, median(p.duration_s) AS median_s, max(p.duration_s) AS most_s
+        SELECT p.phase, median(p.duration_s) AS median_s, max(p.duration_s) AS most_s
         FROM phases AS p JOIN runs USING (run)
-        WHERE is_startup AND cold_processes > 0 GROUP BY phase ORDER BY median_s DESC""",
+        WHERE is_startup AND cold_processes > 0 GROUP BY p.phase ORDER BY median_s DESC""",
     "runs that diverged, and where": """
         SELECT run, min(step) AS first_nan FROM steps WHERE isnan(loss) GROUP BY run
         ORDER BY first_nan LIMIT 20""",
@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--store", type=Path, help="made if it is empty, and kept")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="llmops-query-") as folder:
+    with tempfile.TemporaryDirectory(prefix="llmops-many-") as folder:
         root = arguments.store or Path(folder)
         if not (root / "shape").exists():
             generate(root, runs=arguments.runs, steps=arguments.steps)

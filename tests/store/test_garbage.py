@@ -204,6 +204,8 @@ def test_a_folder_stays_while_a_forked_process_may_use_it(
 def test_nothing_else_is_removed(temp: Path) -> None:
     (temp / "board").mkdir()
     (temp / "boards-a").mkdir()
+    (temp / "board-results").mkdir()
+    (temp / "board-results" / "of-a-month").write_text("a user's")
     (temp / "board-file").write_text("a file")
     (temp / "elsewhere").mkdir()
     (temp / "board-link").symlink_to(temp / "elsewhere")
@@ -211,12 +213,14 @@ def test_nothing_else_is_removed(temp: Path) -> None:
     with scratch_folder("board"):
         pass
     assert sorted(temp.iterdir()) == before
+    assert (temp / "board-results" / "of-a-month").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
 def test_a_folder_of_another_user_stays(temp: Path) -> None:
     theirs = temp / "board-theirs"
     theirs.mkdir()
+    (theirs / ".llmops-scratch").touch()
     os.chown(theirs, 64101, 64101)
     remove_abandoned("board")
     assert theirs.exists()
