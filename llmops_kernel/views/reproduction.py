@@ -241,7 +241,8 @@ def reasons(
     if difference.is_exact:
         listed = [reason for reason in listed if reason.group not in _ARITHMETIC]
     elif _is_rounding(difference):
-        listed.sort(key=lambda reason: reason.group not in ("versions", "device"))
+        order = ("config", "workers", "versions", "device")
+        listed.sort(key=lambda reason: (reason.group != "config", reason.group not in order))
     return tuple(listed)
 
 
@@ -252,7 +253,7 @@ def _is_rounding(difference: Difference) -> bool:
 
 
 _ROUNDING = 1e-4
-"""Relative difference below which versions and devices are named before files."""
+"""Relative difference below which workers, versions and devices are named before files."""
 
 
 # --- The answer ---
