@@ -164,13 +164,19 @@ def submit(
 
 
 def will_wait(info: ClusterInfo, config: RunConfig) -> bool:
-    """Return whether a run will wait: others leave too little for it, or nobody knows."""
+    """Return whether a run will wait: others leave too little for it, or nobody knows.
+
+    Before Ray's first report of what is used, each active run counts for one device.
+    """
     if not info.jobs_running:
         return False
     has_gpus = bool(info.num_gpus)
     total = info.num_gpus if has_gpus else info.num_cpus
     used = info.gpus_used if has_gpus else info.cpus_used
-    return total is None or used is None or total - used < max(1, config.worker_processes)
+    if total is None:
+        return True
+    left = total - (info.jobs_running if used is None else used)
+    return left < max(1, config.worker_processes)
 
 
 def _memory_warning(
