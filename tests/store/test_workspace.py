@@ -70,6 +70,15 @@ def test_ignore_files_at_each_level(root, ignore, left_out):
     assert found == [name for name in files if name not in left_out]
 
 
+def test_a_python_environment_of_any_name_stays_at_home(root):
+    environments = ["env/pyvenv.cfg", "env/lib/x.py", "tools/py311/conda-meta/history"]
+    files = [*environments, "train.py", "tools/conda.py"]
+    fill(root, dict.fromkeys(files, ""))
+    assert names(root) == ["tools/conda.py", "train.py"]
+    assert scan(root).ignored == ()
+    assert names(root / "env") == ["lib/x.py", "pyvenv.cfg"]  # Whoever names it means it.
+
+
 @pytest.mark.parametrize(
     "rel",
     [

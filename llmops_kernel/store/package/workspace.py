@@ -136,7 +136,10 @@ class _Walk:
 
     def _folder(self, folder: Path, rel: str, rules: IgnoreRules, above: tuple[Path, ...]) -> None:
         entries = self._entries(folder, rel)
-        rules = rules.inside(folder, rel=rel, names={entry.name for entry in entries})
+        names = {entry.name for entry in entries}
+        if rel and names & _ENVIRONMENTS:
+            return
+        rules = rules.inside(folder, rel=rel, names=names)
         for entry in entries:
             path = f"{rel}/{entry.name}" if rel else entry.name
             is_folder = entry.is_dir()
@@ -316,6 +319,10 @@ DEFAULT_EXCLUDES = (
 )
 """`!pattern` in an ignore file of the workspace includes a file again. Secrets are in
 `secret_files`."""
+
+_ENVIRONMENTS = frozenset({"pyvenv.cfg", "conda-meta"})
+"""Of which a folder has one if it is a Python environment, whatever its name: nothing of it is
+sent. The nodes have their own."""
 
 _NEVER = frozenset({".git", ".llmops"})
 """`.llmops` holds the package's own metadata."""
