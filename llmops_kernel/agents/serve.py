@@ -110,12 +110,16 @@ def _bounded(
 
 
 def _as_result(error: LLMOpsError) -> CallToolResult:
-    """Return an error as a structured answer, with cleaned texts."""
+    """Return an error as JSON, with cleaned texts.
+
+    As text only: clients compare structured content with the schema of the tool's answer, of errors
+    too (MCP's TypeScript SDK), and would show their own complaint in place of the error.
+    """
     from mcp_types import CallToolResult, TextContent
 
     answer = plain(error.to_dict())
     text = TextContent(type="text", text=json.dumps(answer))
-    return CallToolResult(content=[text], structured_content=answer, is_error=True)
+    return CallToolResult(content=[text], is_error=True)
 
 
 def serve(backend: Backend | None = None) -> None:

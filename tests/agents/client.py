@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,12 +34,22 @@ class Agent:
         return result.structured_content
 
     async def error(self, name: str, /, **arguments: Any) -> dict[str, Any]:
-        """Return the error of a tool that is refused."""
+        """Return the error of a tool that is refused, which is JSON in its text."""
         result = await self.session.call_tool(name, arguments)
         assert result.is_error, result.content
-        assert result.structured_content is not None, result.content
-        error: dict[str, Any] = result.structured_content["error"]
+        error: dict[str, Any] = parsed_error(result)["error"]
         return error
+
+
+def parsed_error(result: types.CallToolResult) -> dict[str, Any]:
+    """Return an error, which is in the text alone: the TypeScript SDK compares what is structured
+    with the schema of an answer, also of an error.
+    """
+    assert result.structured_content is None
+    (content,) = result.content
+    assert isinstance(content, types.TextContent)
+    parsed: dict[str, Any] = json.loads(content.text)
+    return parsed
 
 
 @asynccontextmanager

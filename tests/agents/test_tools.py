@@ -13,7 +13,7 @@ from llmops_kernel.agents.serve import ACTING, READING, jupyter_tools
 from llmops_kernel.metrics.events import EndEvent, EvalEvent, FailureEvent, WarningEvent
 from llmops_kernel.store.record import AgentMark
 from llmops_kernel.store.store import RunStore
-from tests.agents.client import NAME, Agent, talk
+from tests.agents.client import NAME, Agent, parsed_error, talk
 from tests.server.runs import make_run, step, worker
 from tests.tiny_training import write_training
 
@@ -111,7 +111,7 @@ async def _read_everything(agent: Agent) -> dict[str, Any]:
     answers = {}
     for name, arguments in calls.items():
         result = await agent.session.call_tool(name, arguments)
-        answer = result.structured_content
+        answer = parsed_error(result) if result.is_error else result.structured_content
         assert answer is not None, (name, result.content)
         if not result.is_error:
             schema = tools[name].output_schema
