@@ -39,6 +39,8 @@ def queue(cluster: Cluster) -> list[QueuedRun]:
     A Ray job reads it, in about a second. Runs that need no resources of their own, such as
     scorings on CPUs, are not in it. Raises SubmissionError where the job fails.
     """
+    if cluster.ready_info().jobs_running == 0:
+        return []
     return _runs_in(_tell(cluster, {}))
 
 

@@ -78,13 +78,14 @@ def run(case: Case, python: Path, folder: Path, log: Path) -> int:
     for name in ("home", "work", "tmp"):
         (folder / name).mkdir(parents=True)
     (file,) = (ROOT / "dist").glob(case.file)
+    # pip keeps the wheels that it builds in the home, and fails where it cannot.
+    elsewhere = "PIP_NO_CACHE_DIR=1 LLMOPS_HOME=/work/runs LLMOPS_CACHE=/work/cache"
     script = [
         "set -eu; umask 022; cd /work",
+        "" if case.is_home_writable else f"export {elsewhere}",
         f"{python} -m venv env && . env/bin/activate",
         f"pip install --quiet {' '.join(PINS)} '/dist/{file.name}{case.extras}'",
     ]
-    if not case.is_home_writable:
-        script.append("export LLMOPS_HOME=/work/runs LLMOPS_CACHE=/work/cache")
     for command in case.commands:
         script += [f"echo '$ '{_quoted(command)}", command]
     with log.open("w") as out:
