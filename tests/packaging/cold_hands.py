@@ -79,9 +79,9 @@ def run(case: Case, python: Path, folder: Path, log: Path) -> int:
         (folder / name).mkdir(parents=True)
     (file,) = (ROOT / "dist").glob(case.file)
     # pip keeps the wheels that it builds in the home, and fails where it cannot.
-    elsewhere = "PIP_NO_CACHE_DIR=1 LLMOPS_HOME=/work/runs LLMOPS_CACHE=/work/cache"
+    elsewhere = "PIP_NO_CACHE_DIR=1 LLMOPS_HOME=/project/runs LLMOPS_CACHE=/project/cache"
     script = [
-        "set -eu; umask 022; cd /work",
+        "set -eu; umask 022; cd /project",
         "" if case.is_home_writable else f"export {elsewhere}",
         f"{python} -m venv env && . env/bin/activate",
         f"pip install --quiet {' '.join(PINS)} '/dist/{file.name}{case.extras}'",
@@ -117,7 +117,7 @@ def _sandbox(case: Case, python: Path, folder: Path) -> list[str]:
     for path in sorted(hidden):
         words += ["--ro-bind", "/dev/null", str(path)]
     words += ["--ro-bind", str(ROOT / "dist"), "/dist", home, str(folder / "home"), "/me"]
-    words += ["--bind", str(folder / "work"), "/work", "--bind", str(folder / "tmp"), "/tmp"]
+    words += ["--bind", str(folder / "work"), "/project", "--bind", str(folder / "tmp"), "/tmp"]
     words += ["--tmpfs", "/dev/shm"]
     variables = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
     variables |= {"HOME": "/me", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
