@@ -12,6 +12,7 @@ from llmops_kernel.jobs.control import tell_cluster
 from llmops_kernel.jobs.lost_runs import recent_runs
 from llmops_kernel.jobs.submit import user_name
 from llmops_kernel.kinds.registry import view_of
+from llmops_kernel.providers.protocol import ClusterInfo
 from llmops_kernel.services.clusters import Cluster
 from llmops_kernel.store.record import QUEUE_LINE, QUEUE_MESSAGE, Priority, RunRecord
 
@@ -39,9 +40,8 @@ def queue(cluster: Cluster) -> list[QueuedRun]:
     A Ray job reads it, in about a second. Runs that need no resources of their own, such as
     scorings on CPUs, are not in it. Raises SubmissionError where the job fails.
     """
-    if cluster.ready_info().jobs_running == 0:
-        return []
-    return _runs_in(_tell(cluster, {}))
+    info = cluster.ready_info()
+    return [] if info.jobs_running == 0 else _runs_in(_tell(cluster, {}, info=info))
 
 
 def change(
@@ -59,7 +59,8 @@ def change(
         "before": before,
         "by": user_name() or "someone",
     }
-    answer = _tell(cluster, message, record=store.record(run_id))
+    record = store.record(run_id)
+    answer = _tell(cluster, message, info=cluster.ready_info(), record=record)
     if not answer["moved"]:
         raise RunStateError(
             f"Run {run_id} is not in the queue of cluster {cluster.name!r}: it"
@@ -70,9 +71,13 @@ def change(
 
 
 def _tell(
-    cluster: Cluster, message: dict[str, Any], *, record: RunRecord | None = None
+    cluster: Cluster,
+    message: dict[str, Any],
+    *,
+    info: ClusterInfo,
+    record: RunRecord | None = None,
 ) -> dict[str, Any]:
-    info, store = cluster.ready_info(), cluster.backend.store
+    store = cluster.backend.store
     if record is None:
         newest = next(iter(recent_runs(store, cluster.name)), None)
         if newest is None:

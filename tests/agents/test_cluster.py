@@ -80,6 +80,7 @@ def test_up_and_down(workspace: Path) -> None:
     async def story(agent: Agent) -> str:
         up = await agent.call("up", reason="for the night")
         assert (up["done"], up["cluster"], up["state"]) == ("up", "local", "ready")
+        assert (await agent.call("queue", cluster="local"))["runs"] == []
         file = {"config": "tiny.train.yaml", "cluster": "local", "overrides": _SHORT}
         run = (await agent.call("submit", **file, reason="a try"))["run"]
         assert (await _ended(agent, run))["state"] == "SUCCEEDED"
