@@ -70,6 +70,14 @@ def test_ignore_files_at_each_level(root, ignore, left_out):
     assert found == [name for name in files if name not in left_out]
 
 
+def test_our_own_folders_in_the_workspace_stay_at_home(root, monkeypatch):
+    monkeypatch.setenv("LLMOPS_HOME", str(root / "runs"))
+    monkeypatch.setenv("LLMOPS_CACHE", str(root / "tools" / "cache"))
+    fill(root, dict.fromkeys(["runs/runs.sqlite", "tools/cache/x", "tools/x.py", "train.py"], ""))
+    (root / "runs" / "live").symlink_to("/tmp")  # Nothing in them is a problem either.
+    assert names(root) == ["tools/x.py", "train.py"]
+
+
 def test_a_python_environment_of_any_name_stays_at_home(root):
     environments = ["env/pyvenv.cfg", "env/lib/x.py", "tools/py311/conda-meta/history"]
     files = [*environments, "train.py", "tools/conda.py"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from llmops_kernel.errors import WorkspaceError
+from llmops_kernel.store import paths
 from llmops_kernel.store.package.hashes import HashCache
 
 MAX_FILES = 20_000
@@ -127,6 +128,7 @@ class _Walk:
 
     def run(self) -> None:
         self.real_root = self.root.resolve()
+        self.our_folders = {paths.home().resolve(), paths.cache().resolve()}
         self.usual = IgnoreRules.default()
         self._folder(self.root, "", self.usual, (self.real_root,))
         for rel, file in list(self.walked.items()):
@@ -160,7 +162,8 @@ class _Walk:
                 self._file(entry, path)
                 continue
             real = Path(entry.path).resolve() if entry.is_symlink() else above[-1] / entry.name
-            if real not in above:  # A link to a folder above it would be followed forever.
+            # A link to a folder above it would be followed forever; the store holds what was sent.
+            if real not in above and real not in self.our_folders:
                 self._folder(Path(entry.path), path, rules, (*above, real))
 
     def _ignore(self, path: str, *, is_folder: bool) -> None:
