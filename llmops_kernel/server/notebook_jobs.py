@@ -91,7 +91,8 @@ class ScheduleBackend(BaseScheduler):
         try:
             return await asyncio.to_thread(call)
         except LLMOpsError as error:
-            raise SchedulerError(str(error)) from None
+            lines = (line.strip(" .") for line in str(error).splitlines())
+            raise SchedulerError(". ".join(lines)) from None  # The page knows no new lines.
 
     # Definitions: schedules with times
 

@@ -1,93 +1,213 @@
-"""Steps per second of a training that reports to MLflow, to one that is down, and to nobody.
+"""Steps per second of a training beside MLflow, beside one that was killed, and beside nobody.
 
-    python -m tests.benchmarks.trackers [--rounds 5] [--steps 300]
+    python -m tests.benchmarks.trackers [--rounds 8] [--window 8] [--batch 64]
 
-The same training of the tiny model in turn (nobody, up, down, nobody ...) on one local cluster,
-with a real MLflow server on this machine, whose own share of the cores counts against `up`. Per
-run: the steps from the 20th on, by the time between the first and the last. Printed are medians,
-and the median over the rounds of the ratio to `nobody`. Needs what `make trackers` makes.
+One training of the tiny model on a local cluster, with a real MLflow server on this machine, in
+windows that take turns: `nobody`, where the process that reports is stopped by a signal; `up`; and
+`down`, where the server has just been killed. A window begins when what the change has caused is
+over: the server is loaded, and the sender has sent what was waiting. Printed are the medians, and
+the median over the rounds of the ratio to `nobody`. At the end all that MLflow has of the run is
+compared with its journal. The server's own share of the cores counts against `up`: both shares are
+printed with each window. Needs what `make trackers` makes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import statistics
+import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+
+import llmops_kernel as llmops
+from llmops_kernel.config.models.cluster import ClusterTemplate
+from llmops_kernel.driver.report import PYTHON_ENV_VAR
+from llmops_kernel.metrics.events import StepEvent
+from llmops_kernel.providers.local.provider import LocalProvider
+from llmops_kernel.store.compiled_ops import will_compile
+from llmops_kernel.store.journal.training_view import TrainingView
+from llmops_kernel.store.paths import HOME_ENV_VAR
+from tests.end_to_end.conftest import processes
+from tests.tiny_training import write_training
 from tests.trackers.real import environment as env
 
-_WARM_STEPS = 20
 SIDES = ("nobody", "up", "down")
+_SENDER = "llmops_kernel.trackers.process"
+_SETTLE_S = 2.0
+_LIMIT_S = 300.0
+_MAX_STEPS = 1_000_000
+"""The run is stopped when the last window is over."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="llmops-b-") as folder:
-        os.environ["LLMOPS_HOME"] = f"{folder}/home"
-        measure(Path(folder), rounds=arguments.rounds, steps=arguments.steps)
+class Reported:
+    """A run that reports to MLflow, and the server, which may be killed and started."""
+
+    def __init__(self, folder: Path, stack: ExitStack, *, batch: int) -> None:
+        self._folder, self._stack, self._port = folder, stack, env.free_port()
+        self.address = f"http://127.0.0.1:{self._port}"
+        self._server: subprocess.Popen[bytes] | None = None
+        self.shares = (0.0, 0.0)
+        """Of a core, that the sender and the server used in the last window."""
+        self.start_server()
+        config = write_training(
+            folder / "workspace",
+            "tags",  # The experiment that `env.read_back` looks for.
+            rows=512,
+            training={
+                "max_steps": _MAX_STEPS,
+                "micro_batch_size": batch,
+                "global_batch_size": batch,
+            },
+            report_to=["mlflow"],
+            tracking={"mlflow_uri": self.address},
+        )
+        self.run = llmops.cluster("bench").submit(config)
+        _until(lambda: processes(_SENDER), "the sender starts")
+        self.wait_for_sent()
+
+    def start_server(self) -> None:
+        if self._server is None:
+            server = env.mlflow_server(self._folder, self._port)
+            self._server = self._stack.enter_context(server)
+
+    def kill_server(self) -> None:
+        if self._server is not None:
+            env.kill(self._server)
+            self._server = None
+
+    def num_sent(self) -> int:
+        """Return how many batches MLflow has confirmed."""
+        path = self.run.folder.trackers / "mlflow.state"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return max((json.loads(line).get("sent", 0) for line in lines), default=0)
+
+    def wait_for_sent(self) -> None:
+        """Wait until the sender has caught up: then it sends about one batch a second."""
+        before = self.num_sent()
+        _until(lambda: self.num_sent() >= before + 5, "MLflow takes five batches")
+
+    @contextmanager
+    def side(self, name: str) -> Iterator[None]:
+        """Bring about one side, until what the change has caused is over."""
+        senders = processes(_SENDER)
+        if name == "up":
+            self.start_server()
+            self.wait_for_sent()
+        elif name == "down":
+            self.kill_server()
+        else:
+            for process in senders:
+                process.send_signal(signal.SIGSTOP)
+        time.sleep(_SETTLE_S)
+        try:
+            yield
+        finally:
+            for process in senders:
+                process.send_signal(signal.SIGCONT)
+
+    def rate(self, window_s: float) -> float:
+        """Return the steps per second of the next seconds."""
+        begun_s, before = time.time(), self._processor_s()
+        time.sleep(window_s)
+        ended_s, after = time.time(), self._processor_s()
+        sender, server = (b - a for a, b in zip(before, after, strict=True))
+        self.shares = sender / (ended_s - begun_s), server / (ended_s - begun_s)
+        time.sleep(1.0)  # What is journalled is read a moment later.
+        times_s = [step.time_s for step in self._steps() if begun_s <= step.time_s <= ended_s]
+        return (len(times_s) - 1) / (times_s[-1] - times_s[0])
+
+    def _processor_s(self) -> tuple[float, float]:
+        """Return the processor time of the sender, and of the server with what it has started."""
+        server = [] if self._server is None else [psutil.Process(self._server.pid)]
+        server += [child for each in server for child in each.children(recursive=True)]
+        return _processor_s(processes(_SENDER)), _processor_s(server)
+
+    def _steps(self) -> Sequence[StepEvent]:
+        view = self.run.view
+        assert isinstance(view, TrainingView)
+        return view.steps
+
+    def missing(self) -> str:
+        """Stop the run, wait for its sender, and say what MLflow lacks or has twice."""
+        self.start_server()
+        self.run.stop()
+        self.run.wait(raise_on_failure=False)
+        _until(lambda: not processes(_SENDER), "the sender ends")
+        found = env.read_back("mlflow", self._folder, MLFLOW_TRACKING_URI=self.address)
+        sent = Counter(
+            (step, value) for name, step, value in found["points"] if name == "train/loss"
+        )
+        journalled = Counter((step.step, step.loss) for step in self._steps())
+        lacks, has_more = journalled - sent, sent - journalled
+        if lacks or has_more:
+            return f"of {journalled.total()} steps {lacks.total()} missing, {has_more.total()} more"
+        return f"nothing missing: {sent.total():,} steps in MLflow and in the journal, each once"
 
 
-def measure(folder: Path, *, rounds: int, steps: int) -> None:
-    from llmops_kernel.config.models.cluster import ClusterTemplate
-    from llmops_kernel.driver.report import PYTHON_ENV_VAR
-    from llmops_kernel.providers.local.provider import LocalProvider
+def _processor_s(those: Sequence[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in those)
 
+
+def _until(condition: Callable[[], object], what: str) -> None:
+    until_s = time.monotonic() + _LIMIT_S
+    while not condition():
+        if time.monotonic() > until_s:
+            raise SystemExit(f"Not after {_LIMIT_S:.0f} s: {what}")
+        time.sleep(0.2)
+
+
+def measure(folder: Path, *, rounds: int, window_s: float, batch: int) -> None:
     os.environ[PYTHON_ENV_VAR] = env.python()
     provider = LocalProvider()
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
     with ExitStack() as stack:
-        up, down = env.free_port(), env.free_port()
-        stack.enter_context(env.mlflow_server(folder, up))
         provider.up(ClusterTemplate(name="bench"), progress=print)
+        _until(lambda: not will_compile(), "DeepSpeed's operations are compiled")
         stack.callback(provider.down, "bench")
-        run_once(folder, "nobody", steps=steps, port=up)  # Caches are warm from here on.
+        reported = Reported(folder, stack, batch=batch)
         for number in range(rounds):
-            for side in SIDES:
-                rate = run_once(folder, side, steps=steps, port=down if side == "down" else up)
-                rates[side].append(rate)
-                print(f"round {number + 1}, {side}: {rate:.1f} steps/s", flush=True)
+            turn = number % len(SIDES)
+            for side in SIDES[turn:] + SIDES[:turn]:
+                with reported.side(side):
+                    rates[side].append(reported.rate(window_s))
+                sender, server = reported.shares
+                print(
+                    f"round {number + 1}, {side}: {rates[side][-1]:.2f} steps/s;"
+                    f" sender {sender:.2f}, server {server:.2f} of a core",
+                    flush=True,
+                )
+        print(reported.missing())
     for side in SIDES:
         ratios = [a / b for a, b in zip(rates[side], rates["nobody"], strict=True)]
         print(
-            f"{side}: median {statistics.median(rates[side]):.1f} steps/s,"
+            f"{side}: median {statistics.median(rates[side]):.2f} steps/s,"
             f" {statistics.median(ratios):.3f} of nobody ({min(ratios):.3f} - {max(ratios):.3f})"
         )
 
 
-def run_once(folder: Path, side: str, *, steps: int, port: int) -> float:
-    """Return steps per second of one training. What sends it is killed with its end."""
-    import llmops_kernel as llmops
-    from tests.tiny_training import write_training
-
-    sections = {"report_to": ["mlflow"], "tracking": {"mlflow_uri": f"http://127.0.0.1:{port}"}}
-    config = write_training(
-        folder / "workspace",
-        "tiny",
-        training={"max_steps": steps},
-        **({} if side == "nobody" else sections),
-    )
-    run = llmops.cluster("bench").submit(config)
-    run.wait()
-    times_s = [event.time_s for event in run.view.steps][_WARM_STEPS:]
-    _end_senders()
-    return (len(times_s) - 1) / (times_s[-1] - times_s[0])
-
-
-def _end_senders() -> None:
-    """The next run must not share the cores with the sender of this one."""
-    from tests.end_to_end.conftest import processes
-
-    while senders := processes("llmops_kernel.trackers.process"):
-        for process in senders:
-            process.kill()
-        time.sleep(0.2)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--window", type=float, default=8.0, help="seconds")
+    parser.add_argument("--batch", type=int, default=64, help="rows of a step")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="llmops-b-") as folder:
+        os.environ[HOME_ENV_VAR] = f"{folder}/home"
+        measure(
+            Path(folder),
+            rounds=arguments.rounds,
+            window_s=arguments.window,
+            batch=arguments.batch,
+        )
 
 
 if __name__ == "__main__":

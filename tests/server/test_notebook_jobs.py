@@ -67,7 +67,7 @@ async def test_the_page_creates_lists_runs_and_pauses_schedules(
     write_notebook(jp_root_dir / "daily.ipynb", "word = 'none'", "print('ran', word)")
     code, message = await ask(raw, jp_auth_header, "job_definitions", "POST", **wanted)
     assert code == 500
-    assert "not committed" in message
+    assert "not committed. Try: " in message
     revision = commit(jp_root_dir)
     made = await ask(raw, jp_auth_header, "job_definitions", "POST", **wanted)
     definition = made["job_definition_id"]

@@ -115,7 +115,10 @@ def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
             command,
-            env=environment(folder, MLFLOW_TRACKING_URI=""),
+            # Its processes for jobs would outlive a kill, each busy looking for the server.
+            env=environment(
+                folder, MLFLOW_TRACKING_URI="", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
+            ),
             stdout=log,
             stderr=log,
             cwd=folder,
