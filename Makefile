@@ -93,7 +93,7 @@ widget: $(STAMPS)/npm ## Make what notebooks load (llmops_kernel/widgets/static)
 .PHONY: docs
 docs: $(STAMPS)/docs ## Build docs/_build/html, warnings are errors; DOCS_EXECUTE=1 runs the notebooks (an hour)
 	@$(if $(DOCS_EXECUTE),for name in notebooks/*.ipynb; do \
-		$(BIN)/papermill --cwd notebooks $$name docs/tutorials/$${name##*/}; done)
+		$(BIN)/papermill --cwd notebooks $$name docs/tutorials/$${name##*/} || exit; done)
 	@echo "sphinx"; $(SPHINX) -b html docs docs/_build/html
 	@$(SPHINX) -b markdown docs docs/_build/html
 	@echo "docs/_build/html/index.html"

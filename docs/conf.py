@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -31,10 +30,9 @@ templates_path: list[str] = []
 myst_heading_anchors = 3
 # Code shows its text alone; the pages are read as Markdown as well.
 myst_enable_extensions: list[str] = []
-nb_execution_mode = "force" if os.environ.get("DOCS_EXECUTE") else "off"
-nb_execution_timeout = 3600
-nb_execution_raise_on_error = True
-nb_execution_in_temp = False
+nb_merge_streams = True
+nb_mime_priority_overrides = [("markdown", "text/plain", 0)]
+nb_execution_mode = "off"  # With DOCS_EXECUTE the Makefile has run them.
 
 # Docstrings are plain sentences with names in single backticks.
 default_role = "code"
@@ -44,8 +42,10 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"show-inheritance": False}
 # What other packages document cannot be linked without the internet.
-# A cell with a magic is no Python.
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = [
+    "misc.highlighting_failure",  # A cell with a magic is no Python.
+    "mystnb.unknown_mime_type",  # The live panel of an executed notebook: its picture is shown.
+]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]
 
