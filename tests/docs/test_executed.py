@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
-from nbformat import v4
 
 from llmops_kernel.views.saved_run import MIME_TYPE
 from tests.docs.pages import ROOT
@@ -25,12 +25,23 @@ def test_live_panels_and_tables_of_a_notebook_are_on_its_page(
         pytest.importorskip(package, reason="make .venv/.stamps/docs")
     panel = {MIME_TYPE: {"run": "a"}, "image/png": PNG, "text/plain": "the panel"}
     table = {"text/html": "<b>the table</b>", "text/plain": "the table"}
-    outputs = [v4.new_output("stream", text=f"line {n}\n") for n in (1, 2)]
-    outputs += [v4.new_output("display_data", data=data) for data in (panel, table)]
-    cell = v4.new_code_cell("run", execution_count=1, outputs=outputs)
+    stream: dict[str, Any] = {"output_type": "stream", "name": "stdout"}
+    outputs = [stream | {"text": f"line {n}\n"} for n in (1, 2)]
+    shows: dict[str, Any] = {"output_type": "display_data", "metadata": {}}
+    outputs += [shows | {"data": data} for data in (panel, table)]
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": "# Tried"},
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "source": "run",
+            "execution_count": 1,
+            "outputs": outputs,
+        },
+    ]
     language = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
-    notebook = v4.new_notebook(cells=[v4.new_markdown_cell("# Tried"), cell], metadata=language)
-    nbformat.write(notebook, tmp_path / "index.ipynb")
+    notebook = {"nbformat": 4, "nbformat_minor": 4, "metadata": language, "cells": cells}
+    (tmp_path / "index.ipynb").write_text(json.dumps(notebook))
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet"]
     done = subprocess.run(
         [*command, "-c", str(ROOT / "docs"), "-b", builder, str(tmp_path), str(tmp_path / "out")],
