@@ -31,7 +31,7 @@ myst_heading_anchors = 3
 # Code shows its text alone; the pages are read as Markdown as well.
 myst_enable_extensions: list[str] = []
 nb_merge_streams = True
-nb_mime_priority_overrides = [("markdown", "text/plain", 0)]
+nb_mime_priority_overrides = [("markdown", "text/plain", 0)]  # Else it knows no table of ours.
 nb_execution_mode = "off"  # With DOCS_EXECUTE the Makefile has run them.
 
 # Docstrings are plain sentences with names in single backticks.

@@ -21,7 +21,7 @@ from jupyter_scheduler.models import DescribeJob, DescribeJobDefinition, JobFeat
 from jupyter_scheduler.scheduler import BaseScheduler
 from traitlets import Type, Unicode
 
-from llmops_kernel.errors import LLMOpsError
+from llmops_kernel.errors import LLMOpsError, inert
 from llmops_kernel.services.backend import Backend
 from llmops_kernel.services.runs import Run
 from llmops_kernel.services.schedule_source import new_schedule, set_paused
@@ -91,8 +91,9 @@ class ScheduleBackend(BaseScheduler):
         try:
             return await asyncio.to_thread(call)
         except LLMOpsError as error:
-            lines = (line.strip(" .") for line in str(error).splitlines())
-            raise SchedulerError(". ".join(lines)) from None  # The page knows no new lines.
+            # The page has one line for it.
+            remedy = f". Try: {error.remedy}" if error.remedy else ""
+            raise SchedulerError(inert(f"{error.message}{remedy}")) from None
 
     # Definitions: schedules with times
 
@@ -232,7 +233,7 @@ class ScheduleBackend(BaseScheduler):
         return [self._job(each, firing) for each in schedules for firing in each.firings]
 
     def _job(self, schedule: Schedule, firing: Firing, *, with_files: bool = True) -> DescribeJob:
-        about = " ".join(filter(None, [firing.message, firing.remedy]))
+        about = "; ".join(filter(None, [firing.message, firing.remedy]))
         source = f"branch {firing.branch}" if firing.branch else "pinned"
         job = DescribeJob(
             **self._common(schedule),

@@ -14,7 +14,6 @@ printed with each window. Needs what `make trackers` makes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -22,7 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -36,14 +35,15 @@ from llmops_kernel.providers.local.provider import LocalProvider
 from llmops_kernel.store.compiled_ops import will_compile
 from llmops_kernel.store.journal.training_view import TrainingView
 from llmops_kernel.store.paths import HOME_ENV_VAR
+from llmops_kernel.trackers.forwarder import Places
 from tests.end_to_end.conftest import processes
 from tests.tiny_training import write_training
 from tests.trackers.real import environment as env
+from tests.waiting import until
 
 SIDES = ("nobody", "up", "down")
 _SENDER = "llmops_kernel.trackers.process"
 _SETTLE_S = 2.0
-_LIMIT_S = 300.0
 _MAX_STEPS = 1_000_000
 """The run is stopped when the last window is over."""
 
@@ -71,7 +71,7 @@ class Reported:
             tracking={"mlflow_uri": self.address},
         )
         self.run = llmops.cluster("bench").submit(config)
-        _until(lambda: processes(_SENDER), "the sender starts")
+        until(lambda: processes(_SENDER))
         self.wait_for_sent()
 
     def start_server(self) -> None:
@@ -84,16 +84,15 @@ class Reported:
             env.kill(self._server)
             self._server = None
 
-    def num_sent(self) -> int:
-        """Return how many batches MLflow has confirmed."""
-        path = self.run.folder.trackers / "mlflow.state"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return max((json.loads(line).get("sent", 0) for line in lines), default=0)
-
     def wait_for_sent(self) -> None:
-        """Wait until the sender has caught up: then it sends about one batch a second."""
-        before = self.num_sent()
-        _until(lambda: self.num_sent() >= before + 5, "MLflow takes five batches")
+        """Wait until MLflow has confirmed all steps that there are by now."""
+        num_steps = len(self._steps())
+        until(lambda: self._num_sent() >= num_steps)
+
+    def _num_sent(self) -> int:
+        """Return how many steps MLflow has confirmed: nothing else of this run has a place."""
+        places = Places(self.run.folder.trackers / "mlflow.state")
+        return places.rows_before(places.num_sent)
 
     @contextmanager
     def side(self, name: str) -> Iterator[None]:
@@ -141,7 +140,7 @@ class Reported:
         self.start_server()
         self.run.stop()
         self.run.wait(raise_on_failure=False)
-        _until(lambda: not processes(_SENDER), "the sender ends")
+        until(lambda: not processes(_SENDER))
         found = env.read_back("mlflow", self._folder, MLFLOW_TRACKING_URI=self.address)
         sent = Counter(
             (step, value) for name, step, value in found["points"] if name == "train/loss"
@@ -157,22 +156,14 @@ def _processor_s(those: Sequence[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in those)
 
 
-def _until(condition: Callable[[], object], what: str) -> None:
-    until_s = time.monotonic() + _LIMIT_S
-    while not condition():
-        if time.monotonic() > until_s:
-            raise SystemExit(f"Not after {_LIMIT_S:.0f} s: {what}")
-        time.sleep(0.2)
-
-
 def measure(folder: Path, *, rounds: int, window_s: float, batch: int) -> None:
     os.environ[PYTHON_ENV_VAR] = env.python()
     provider = LocalProvider()
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
     with ExitStack() as stack:
         provider.up(ClusterTemplate(name="bench"), progress=print)
-        _until(lambda: not will_compile(), "DeepSpeed's operations are compiled")
         stack.callback(provider.down, "bench")
+        until(lambda: not will_compile())  # It takes both cores.
         reported = Reported(folder, stack, batch=batch)
         for number in range(rounds):
             turn = number % len(SIDES)

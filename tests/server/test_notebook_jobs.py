@@ -98,3 +98,23 @@ async def test_the_page_creates_lists_runs_and_pauses_schedules(
     await ask(raw, jp_auth_header, f"jobs/{job}", "DELETE")
     await ask(raw, jp_auth_header, f"job_definitions/{definition}", "DELETE")
     assert store.names() == []
+
+
+async def test_a_job_that_has_failed_says_why_and_where_its_cells_are(
+    raw: Fetch, jp_auth_header: dict[str, str], jp_root_dir: Path
+) -> None:
+    write_notebook(jp_root_dir / "daily.ipynb", "word = 'none'", "raise ValueError('no table')")
+    commit(jp_root_dir)
+    wanted = {
+        "name": "once",
+        "input_uri": "daily.ipynb",
+        "runtime_environment_name": "python",
+        "output_formats": ["ipynb"],
+    }
+    job = (await ask(raw, jp_auth_header, "jobs", "POST", **wanted))["job_id"]
+    async with asyncio.timeout(90):
+        while (state := await ask(raw, jp_auth_header, f"jobs/{job}"))["status"] == "IN_PROGRESS":
+            await asyncio.sleep(0.2)
+    assert state["status"] == "FAILED", state
+    (firing,) = ScheduleStore(RunStore()).load("once").firings
+    assert state["status_message"] == f"ValueError: no table; the cells are in {firing.output}"

@@ -115,7 +115,7 @@ def mlflow_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
             command,
-            # Its processes for jobs would outlive a kill, each busy looking for the server.
+            # Else it loads eight processes for jobs, still when it has answered; none is used here.
             env=environment(
                 folder, MLFLOW_TRACKING_URI="", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
             ),
